@@ -1,0 +1,63 @@
+/*
+ * fsm/fsm.h - which blocks of a relation are free.
+ *
+ * One map per relation that is written, hanging at the in-core relation. No caller knows of thresholds, sidecars or
+ * bitmaps.
+ *
+ * FSM-1 A block handed out twice destroys data: a block is handed out only if the map knows it to be free, or from
+ * beyond the end of what was ever handed out. FSM-2 A damaged, missing, foreign or oversized sidecar is never an error.
+ * FSM-3 A map is built from roots: fsm_build_begin, fsm_build_used for each block that some tree reaches (or that is
+ * pinned otherwise), fsm_build_finish. Blocks allocated or freed meanwhile are accounted for. Until it is ready the
+ * relation allocates at the end of its file.
+ *
+ * Locks: each call takes the map's own lock (LOCK_RANK_FSM) and may call relation_* inside. All are thread-safe.
+ */
+#ifndef TBLFS_FSM_FSM_H
+#define TBLFS_FSM_FSM_H
+
+#include "base/types.h"
+#include "bufcache/bufcache.h"
+
+/* Promises `count` blocks to the caller: later fsm_allocate calls for them cannot fail. Extends the file as needed:
+ * blocks by one up to FSM_SMALL_BLOCKS, then in chunks that grow with the file; creates it when it has none yet.
+ * -ENOSPC, -EFBIG, -EIO: nothing is promised. */
+int fsm_reserve(struct relation *relation, uint32_t count) WARN_UNUSED;
+/* Gives back what was promised and not used. */
+void fsm_unreserve(struct relation *relation, uint32_t count);
+/* Takes one promised block: `hint` when it is free, else the nearest free one behind it (small relations: the lowest
+ * one). Cannot fail. */
+block_no fsm_allocate(struct relation *relation, block_no hint);
+/* Takes up to `want` promised blocks (want >= 1) that lie in a row, as near behind hint as may be and preferring a run
+ * that is long enough. Returns how many (>= 1), the first in *out_first. */
+uint32_t fsm_allocate_run(struct relation *relation, block_no hint, uint32_t want, block_no *out_first);
+/* The blocks are free (they must be allocated). */
+void fsm_free(struct relation *relation, block_no first, uint32_t count);
+
+/* FSM-3. begin makes the map forget what it believed; between begin and finish allocation goes to the end. A relation
+ * that was just created needs no build: fsm_init_empty. */
+bool fsm_is_ready(struct relation *relation);
+int fsm_init_empty(struct relation *relation) WARN_UNUSED; /* new relation: nothing is used. -ENOMEM */
+int fsm_build_begin(struct relation *relation)
+    WARN_UNUSED; /* -EIO: the file cannot be measured; -EBUSY: one is under way */
+int fsm_build_used(struct relation *relation, block_no first,
+                   uint32_t count) WARN_UNUSED; /* -EIO: beyond the end of the file */
+void fsm_build_finish(struct relation *relation);
+void fsm_build_abort(struct relation *relation); /* map stays not ready */
+
+struct fsm_stats {
+    block_no file_blocks;
+    uint32_t used_blocks, free_blocks, reserved_blocks;
+    uint64_t allocations, words_read; /* words of the bitmap looked at by allocations */
+};
+/* -ENOENT: no map. */
+int fsm_get_stats(struct relation *relation, struct fsm_stats *out_stats) WARN_UNUSED;
+
+/* Is the block allocated? For check and tests. */
+bool fsm_is_used(struct relation *relation, block_no block);
+
+/* Cuts trailing free blocks off the file. Called at checkpoints, with nothing of the cut blocks reachable. */
+int fsm_trim(struct relation *relation, uint32_t *out_blocks_cut) WARN_UNUSED;
+
+#define FSM_SMALL_BLOCKS 32u
+
+#endif

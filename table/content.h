@@ -1,0 +1,99 @@
+/*
+ * table/content.h - the content of one table: a counted B+tree of raw bytes, copy on write.
+ *
+ * An operation is planned (everything that may fail: pages pinned and read, blocks and frames taken, new pages filled),
+ * then applied (only changes what was latched or prepared; cannot fail) or abandoned. A plan never changes what the
+ * root in force reaches.
+ *
+ * Locking: readers hold the file lock shared, planners and appliers exclusively, from plan to apply. Planning and
+ * applying happen with the gate held. Bytes are not interpreted.
+ *
+ * CONTENT-1 A root's `bytes` is the sum over its leaves and holes; every inner entry counts right. No entry has 0
+ * bytes. CONTENT-2 Leaves written by one plan lie in file order in one run if there is one.
+ */
+#ifndef TBLFS_TABLE_CONTENT_H
+#define TBLFS_TABLE_CONTENT_H
+
+#include "table/content_format.h"
+#include "table/cow.h"
+
+/* Root of a content tree. bytes == 0: empty, ptr none, height 0. A single hole: ptr none, height 0, bytes > 0. height
+ * 1: a leaf. */
+struct content_root {
+    struct page_ptr ptr;
+    uint64_t bytes;
+    uint8_t height;
+};
+
+#define CONTENT_ROOT_EMPTY ((struct content_root){.ptr = PAGE_PTR_NONE, .bytes = 0, .height = 0})
+
+/* Frames that a plan needs in the worst case, for frame_budget_take. size_bytes: bytes written (0 for truncate, extend,
+ * punch). */
+void content_frames_needed(uint64_t size_bytes, uint32_t *out_pins, uint32_t *out_news);
+
+struct content_plan;
+
+/* Overwrites and appends: bytes [offset, offset + size) become `bytes`. offset beyond the end: the gap becomes a hole.
+ * size >= 1. -EFBIG beyond CONTENT_MAX_BYTES. budget must hold content_frames_needed. */
+int content_plan_write(struct view *view, struct relation *relation, const struct content_root *root, uint64_t offset,
+                       const void *bytes, size_t size, struct frame_budget *budget,
+                       struct content_plan **out_plan) WARN_UNUSED;
+/* Cuts to new_bytes, or extends with a hole. */
+int content_plan_resize(struct view *view, struct relation *relation, const struct content_root *root,
+                        uint64_t new_bytes, struct frame_budget *budget, struct content_plan **out_plan) WARN_UNUSED;
+/* [offset, offset + size), clipped to the end, becomes a hole; whole leaves are given back, edges are zeroed. */
+int content_plan_punch(struct view *view, struct relation *relation, const struct content_root *root, uint64_t offset,
+                       uint64_t size, struct frame_budget *budget, struct content_plan **out_plan) WARN_UNUSED;
+/* Root after the plan, for the log record and the inode. */
+struct content_root content_plan_root(const struct content_plan *plan);
+/* Applies and frees the plan: from here on content_plan_root is the root. */
+void content_plan_apply(struct content_plan *plan);
+/* Undoes what planning took, and frees the plan. NULL is ignored. */
+void content_plan_abandon(struct content_plan *plan);
+
+/* Copies up to size bytes from offset; *out_read is less only at the end. Holes read as zeros. One pin at a time per
+ * level. */
+int content_read(struct relation *relation, const struct content_root *root, uint64_t offset, void *bytes, size_t size,
+                 size_t *out_read) WARN_UNUSED;
+
+/* The same without copying: pieces of pinned frames (reply pins) and of a static zero page. */
+struct content_pieces {
+    struct iovec *iov;     /* count pieces, in order */
+    struct frame **frames; /* frame_count reply-pinned frames */
+    unsigned count, capacity;
+    unsigned frame_count, frame_capacity;
+    size_t size_bytes;
+};
+int content_read_pieces(struct relation *relation, const struct content_root *root, uint64_t offset, size_t size,
+                        struct content_pieces *out_pieces) WARN_UNUSED;
+void content_pieces_release(struct content_pieces *pieces); /* unpins, frees the arrays; callable without any lock */
+
+/* Hint: [offset, offset + size) will be read soon. */
+void content_prefetch(struct relation *relation, const struct content_root *root, uint64_t offset, uint64_t size);
+
+/* lseek: first offset >= offset that is data (hole = false) or hole (true); the end counts as a hole. -ENXIO as
+ * lseek(2). */
+int content_seek(struct relation *relation, const struct content_root *root, uint64_t offset, bool hole,
+                 uint64_t *out_offset) WARN_UNUSED;
+
+/* Visits every page of the tree, parents first, without reading leaves. fn gets pointer and level; non-zero stops. skip
+ * (may be NULL) is asked first for each inner page: true skips the subtree (already seen). */
+typedef int content_visit_fn(void *arg, struct page_ptr ptr, uint8_t level);
+int content_visit(struct relation *relation, const struct content_root *root,
+                  bool (*skip)(void *arg, struct page_ptr ptr), content_visit_fn *fn, void *arg) WARN_UNUSED;
+
+/* Pages of the tree in blocks, by reading inner pages only. */
+int content_count_blocks(struct relation *relation, const struct content_root *root, uint64_t *out_blocks) WARN_UNUSED;
+
+/* Lists every page of the tree in `list` (for a drop of all blocks: truncate to zero of a small table). */
+int content_retire_all(struct relation *relation, const struct content_root *root,
+                       struct retire_list *list) WARN_UNUSED;
+
+/* Reads the whole tree and checks CONTENT-1. 0 or -EIO after diag_damage. */
+int content_check(struct diag *diag, struct relation *relation, const struct content_root *root) WARN_UNUSED;
+
+/* page_validate_fn of the two page types. */
+int content_validate_leaf(struct diag *diag, const char *file, const void *page);
+int content_validate_inner(struct diag *diag, const char *file, const void *page);
+
+#endif

@@ -1,0 +1,179 @@
+/*
+ * table/cow.h - epochs, the gate, holders, deadlists and views: copy on write.
+ *
+ *   epoch      global counter; a page's birth is the epoch in which its block was allocated.
+ *   holder     keeps a version alive: it recorded a catalog root with `at` = the epoch of its fork. It sees a page that
+ * is reachable from that root; all those have birth <= at. view       a catalog root that code reads and writes
+ * through: the live one, a transaction's, a read-only one.
+ *
+ * COW-1 A page is changed in place only if no other view can reach it (view_birth_is_private: live tree: birth > the
+ * newest holder's `at`; a transaction's view: birth > its own `at`) and page_try_latch succeeds (CACHE-1). Else its
+ * content moves to a new block, and so on up to the root. COW-2 A block that leaves a view goes through view_retire:
+ * free at once, or on the deadlist of the newest holder; a closing holder hands what the next older one can see to that
+ * one and frees the rest. COW-3 No block that the durable checkpoint can reach is overwritten: the durable checkpoint
+ * is a holder. COW-4 reserved for log records that refer to pages. COW-5 A dropped relation is one entry of a deadlist:
+ * its file goes when no holder has created <= at. Its pages go earlier: as soon as only durable checkpoints hold it
+ * (they read from disk) it is reported dead through cow_take_dead.
+ *
+ * Gate: a mutation holds the gate shared from its plan until it is applied; fork and commit hold it exclusively, for
+ * pointer work only.
+ *
+ * Locks, outer to inner: file lock (LOCK_RANK_FILE), gate, catalog lock of the view, holders' lock. See
+ * docs/LOCKING.md.
+ */
+#ifndef TBLFS_TABLE_COW_H
+#define TBLFS_TABLE_COW_H
+
+#include "base/lock.h"
+#include "base/types.h"
+#include "bufcache/bufcache.h"
+#include "fsm/fsm.h"
+
+/* Root of a catalog tree. height 0: empty. */
+struct catalog_root {
+    struct page_ptr ptr;
+    uint8_t height; /* levels: 1 is a leaf alone */
+};
+
+enum holder_kind {
+    HOLDER_TRANSACTION, /* base of an open transaction */
+    HOLDER_SNAPSHOT,
+    HOLDER_CHECKPOINT, /* being written */
+    HOLDER_DURABLE,    /* the last durable checkpoint: a HOLDER_CHECKPOINT becomes one by cow_holder_made_durable */
+    HOLDER_BACKUP,
+    HOLDER_MAP, /* a map is being built from this fork */
+};
+
+struct cow;
+struct holder;
+
+enum view_kind { VIEW_LIVE, VIEW_TRANSACTION, VIEW_READ_ONLY };
+
+/* A root with rules. The catalog lock guards root and every page of the tree that is not shared with another view. */
+struct view {
+    struct cow *cow;
+    enum view_kind kind;
+    uint32_t id;                /* tells views apart, unique in the life of the cow */
+    epoch_no at;                /* transaction, read-only: epoch of its fork */
+    struct holder *base;        /* transaction, read-only: the holder it stands on; live: NULL */
+    struct rwlock catalog_lock; /* LOCK_RANK_CATALOG */
+    struct catalog_root root; /* guarded by catalog_lock; live: changed only with the gate held (shared or exclusive) */
+    struct relation *catalog; /* relation REL_CATALOG */
+    struct view_private *priv; /* transaction: blocks allocated and relations created in it; else NULL */
+};
+
+struct cow_options {
+    struct bufcache *cache;
+    struct diag *diag;
+    struct io_device *dev;    /* randomness of allocation numbers */
+    epoch_no epoch;           /* first epoch of this life: above every birth on disk */
+    struct relation *catalog; /* REL_CATALOG; cow takes its own reference */
+    struct catalog_root root; /* of the live view */
+};
+
+int cow_open(const struct cow_options *options, struct cow **out_cow) WARN_UNUSED;
+/* All holders but durable ones and all views but the live one must be closed. Deadlists are dropped. */
+void cow_close(struct cow *cow);
+
+struct view *cow_live(struct cow *cow);
+epoch_no cow_epoch(const struct cow *cow); /* gate held, or a value that may be old */
+
+/* ---- gate ---- */
+void cow_gate_enter(struct cow *cow); /* shared: mutations */
+void cow_gate_leave(struct cow *cow);
+void cow_gate_close(struct cow *cow); /* exclusive: fork, commit */
+void cow_gate_open(struct cow *cow);
+
+/* ---- holders ---- */
+
+/* Records the live root, at = epoch, epoch += 1 (or shares the epoch of the last fork when nothing was allocated
+ * since). The gate is held exclusively by the caller. -ENOMEM. O(1). */
+int cow_fork_locked(struct cow *cow, enum holder_kind kind, struct holder **out_holder) WARN_UNUSED;
+/* The same, taking the gate. */
+int cow_fork(struct cow *cow, enum holder_kind kind, struct holder **out_holder) WARN_UNUSED;
+/* At open: the durable checkpoint (or a named snapshot) that was found on disk. */
+int cow_adopt_holder(struct cow *cow, enum holder_kind kind, epoch_no at, struct catalog_root root,
+                     struct holder **out_holder) WARN_UNUSED;
+void cow_holder_made_durable(struct cow *cow, struct holder *holder); /* HOLDER_CHECKPOINT -> HOLDER_DURABLE */
+/* Closes it: what no other holder sees is freed, relations that nobody sees any more are reported through
+ * cow_take_dead. Any order. Takes the gate. Cannot fail. Named snapshots that were adopted have no complete deadlist:
+ * cow_map_is_stale tells which relations need a rebuilt map then (a later issue). */
+void cow_holder_close(struct cow *cow, struct holder *holder);
+epoch_no cow_holder_at(const struct holder *holder);
+enum holder_kind cow_holder_kind(const struct holder *holder);
+struct catalog_root cow_holder_root(const struct holder *holder);
+/* Calls fn for each open holder, oldest first, under the holders' lock. */
+void cow_each_holder(struct cow *cow, void (*fn)(void *arg, struct holder *holder), void *arg);
+unsigned cow_holder_count(struct cow *cow);
+
+/* ---- views ---- */
+
+/* A read-only view of a holder's version. The holder must outlive it. */
+int view_open_read_only(struct cow *cow, struct holder *holder, struct view **out_view) WARN_UNUSED;
+/* A private, writable view on a HOLDER_TRANSACTION. */
+int view_open_transaction(struct cow *cow, struct holder *holder, struct view **out_view) WARN_UNUSED;
+/* Closes a view; a transaction's is aborted: its private blocks become free, its relations are reported dead. The
+ * holder stays. */
+void view_close(struct view *view);
+
+/* COW-1, the view's half. The caller holds the gate (live) or is the view's only writer. */
+bool view_birth_is_private(const struct view *view, epoch_no birth);
+
+/* Promises blocks of a relation, takes one (pointer with birth and a fresh allocation number), gives one back that was
+ * never used in a tree. */
+int view_reserve(struct view *view, struct relation *relation, uint32_t count) WARN_UNUSED;
+void view_unreserve(struct view *view, struct relation *relation, uint32_t count);
+struct page_ptr view_allocate(struct view *view, struct relation *relation, block_no hint);
+uint32_t view_allocate_run(struct view *view, struct relation *relation, block_no hint, uint32_t want,
+                           struct page_ptr *out_ptrs);
+void view_give_back(struct view *view, struct relation *relation, struct page_ptr ptr);
+
+/* ---- leaving a view (COW-2, COW-5) ---- */
+
+/* What an operation will retire, collected while it is planned so that applying needs no memory. One relation per list.
+ */
+struct retire_entry {
+    block_no first;
+    uint32_t count; /* blocks in a row with the same birth; 0: the whole relation */
+    epoch_no birth; /* of the blocks; whole relation: the epoch in which it was created */
+};
+struct retire_list {
+    struct relation *relation; /* the list holds a reference once it is not empty */
+    struct retire_entry *entries;
+    uint32_t count, capacity;
+};
+/* Room for `more` entries. */
+int retire_list_reserve(struct retire_list *list, struct relation *relation, uint32_t more) WARN_UNUSED;
+/* Adds one page, joining it to the last run when it continues it with the same birth. Room must have been reserved. */
+void retire_list_add(struct retire_list *list, struct page_ptr ptr);
+/* Adds the whole relation, created in `created`. */
+void retire_list_add_relation(struct retire_list *list, epoch_no created);
+void retire_list_free(struct retire_list *list); /* plan failed: forgets it */
+
+/* The entries left the view: frees or defers each. Takes over the list (empty afterwards). Cannot fail. Gate held (live
+ * view). */
+void view_retire(struct view *view, struct retire_list *list);
+
+/* Takes the relations that became dead since the last call: their pages are to be dropped (bufcache_drop_relations)
+ * now. *out_relations is malloc'd, with a reference in each; the caller frees both. */
+uint32_t cow_take_dead(struct cow *cow, struct relation ***out_relations);
+uint32_t cow_dead_count(struct cow *cow);
+/* Takes the relations whose files may be removed now: dead, and no holder, durable ones included, has created <= at.
+ * Never before cow_take_dead gave them out. */
+uint32_t cow_take_removable(struct cow *cow, struct relation ***out_relations);
+
+/* ---- for FSM-3 and checks ---- */
+
+/* Calls fn for every run of this relation that is on a deadlist or is private to a transaction's view. The caller keeps
+ * operations on the relation out. Stops at a non-zero return. */
+int cow_each_pinned_run(struct cow *cow, struct relation *relation,
+                        int (*fn)(void *arg, block_no first, uint32_t count), void *arg) WARN_UNUSED;
+
+struct cow_stats {
+    epoch_no epoch;
+    uint64_t forks, forks_shared, holders, deadlist_entries, deadlist_blocks, freed_at_once, deferred;
+};
+void cow_get_stats(struct cow *cow, struct cow_stats *out_stats);
+int cow_check(struct cow *cow) WARN_UNUSED;
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * txn/control_format.h - the control file DATADIR/control: two slots, each in two copies. Disk structures only.
+ *
+ * Copies lie at CONTROL_COPY_OFFSET(slot, copy). A slot is valid when one of its copies has a good checksum. The valid
+ * slot with the larger number is in force. Writing replaces the older slot: copy 0, sync, copy 1, sync.
+ */
+#ifndef TBLFS_TXN_CONTROL_FORMAT_H
+#define TBLFS_TXN_CONTROL_FORMAT_H
+
+#include "bufcache/page_format.h"
+
+#define CONTROL_MAGIC                   "tblfsctl"
+#define CONTROL_FORMAT_VERSION          1u
+#define CONTROL_COPY_SPACING            65536u
+#define CONTROL_FILE_SIZE               (4u * CONTROL_COPY_SPACING)
+#define CONTROL_COPY_OFFSET(slot, copy) (((uint64_t)(slot)*2u + (uint64_t)(copy)) * CONTROL_COPY_SPACING)
+
+struct control_slot {
+    uint8_t magic[8];             /*   0 */
+    le32 version;                 /*   8 */
+    le32 block_size;              /*  12 */
+    uint8_t store_id[16];         /*  16 random, made by mkfs */
+    le64 number;                  /*  32 larger is newer */
+    le64 written_ns;              /*  40 wall clock */
+    le64 epoch;                   /*  48 `at` of the checkpoint's fork */
+    struct disk_page_ptr catalog; /*  56 catalog root */
+    le64 redo_lsn;                /*  72 log is replayed from here */
+    le64 scan_lsn;          /*  80 log is read from here: first record of the oldest open transaction that wrote */
+    le64 ceiling_epoch;     /*  88 all five: nothing at or above was ever used */
+    le64 ceiling_rel;       /*  96 */
+    le64 ceiling_ino;       /* 104 */
+    le64 ceiling_txn;       /* 112 */
+    le64 ceiling_lsn;       /* 120 */
+    le64 name_seed;         /* 128 key of the name hash */
+    uint8_t catalog_height; /* 136 */
+    uint8_t clean;          /* 137 1: nothing follows in the log */
+    uint8_t name_bits;      /* 138 47, or 4 in tests */
+    uint8_t reserved[357];  /* 139 zero */
+    le64 inode_count;       /* 496 inodes in the catalog (statfs): a hint */
+    le64 checksum;          /* 504 XXH3-64, seed 0, over bytes 0 to 504 */
+};
+static_assert(sizeof(struct control_slot) == 512, "control slot is one sector");
+
+#endif

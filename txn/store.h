@@ -1,0 +1,212 @@
+/*
+ * txn/store.h - the store: one data directory, its views, and every operation on them.
+ *
+ * All calls return 0 or a negative errno and are thread-safe. Names are bytes without '/' and NUL, 1 to 255 of them;
+ * "." and ".." are the caller's business. Nothing here checks permissions (the kernel does, by default_permissions). A
+ * failed call changed nothing.
+ *
+ * Rules that callers may rely on: each call is atomic and visible to all others when it returns; an append lands whole
+ * at the end.
+ */
+#ifndef TBLFS_TXN_STORE_H
+#define TBLFS_TXN_STORE_H
+
+#include "base/diag.h"
+#include "base/io.h"
+#include "base/types.h"
+#include "bufcache/bufcache.h"
+#include "table/catalog.h"
+#include "table/content.h"
+#include "table/cow.h"
+
+struct store;
+struct store_file; /* an open inode of one view */
+
+struct store_options {
+    struct io_device *dev;
+    struct diag *diag;
+    const char *dir;                 /* data directory; copied */
+    uint64_t cache_size_bytes;       /* 0: 256 MiB */
+    uint32_t max_open_files;         /* 0: 512 */
+    bool background;                 /* threads of its own: background writer, checkpoints, sweeps; else store_step */
+    uint32_t checkpoint_interval_ms; /* 0: 60,000 */
+    bool read_only;
+};
+
+struct store_mkfs_options {
+    struct io_device *dev;
+    struct diag *diag;
+    const char *dir;
+    bool create_dir;                        /* make the directory when it is missing */
+    uint8_t name_hash_bits;                 /* 0: 47 */
+    uint32_t root_mode, root_uid, root_gid; /* of the root directory; mode 0: 0755 */
+};
+
+/* Makes an empty store. -ENOTEMPTY: the directory holds something; -EEXIST: it is a store already; -ENOENT. Says what
+ * is wrong on diag. */
+int store_mkfs(const struct store_mkfs_options *options) WARN_UNUSED;
+
+/* Opens it. -ENODATA: not a tblfs data directory (nothing was touched); -EBUSY: in use, the holder's pid on diag and in
+ * *out_holder (may be NULL); -EIO: damaged, what and where on diag; -EPROTO: written by a newer version. */
+int store_open(const struct store_options *options, struct store **out_store, pid_t *out_holder) WARN_UNUSED;
+/* Checkpoint and clean close. The first error is returned; the store is gone either way. Files must be closed (orphans
+ * are destroyed). */
+int store_close(struct store *store) WARN_UNUSED;
+/* Closes without a checkpoint: what a kill would leave (tests). */
+void store_abandon(struct store *store);
+
+struct view *store_live(struct store *store);
+struct cow *store_cow(struct store *store);
+struct bufcache *store_cache(struct store *store);
+/* Why the store is read-only, or NULL. */
+const char *store_read_only_reason(struct store *store);
+
+/* ---- names ---- */
+
+struct store_attr {
+    ino_no ino;
+    uint32_t mode, nlink, uid, gid, rdev;
+    uint64_t size_bytes;
+    uint64_t blocks_512; /* as st_blocks */
+    int64_t atime_ns, mtime_ns, ctime_ns;
+};
+
+struct store_name {
+    const char *bytes;
+    size_t size;
+};
+
+struct store_who { /* whose new inode it is */
+    uint32_t uid, gid;
+};
+
+int store_lookup(struct store *store, struct view *view, ino_no parent, struct store_name name,
+                 struct store_attr *out_attr) WARN_UNUSED;
+int store_getattr(struct store *store, struct view *view, ino_no ino, struct store_attr *out_attr) WARN_UNUSED;
+/* Any kind but a symlink: mode has S_IFMT. The set-group-id rule of directories is applied. -EEXIST. */
+int store_create(struct store *store, struct view *view, ino_no parent, struct store_name name, uint32_t mode,
+                 uint32_t rdev, struct store_who who, struct store_attr *out_attr) WARN_UNUSED;
+int store_symlink(struct store *store, struct view *view, ino_no parent, struct store_name name, const char *target,
+                  struct store_who who, struct store_attr *out_attr) WARN_UNUSED; /* -ENAMETOOLONG over 4095 bytes */
+int store_readlink(struct store *store, struct view *view, ino_no ino, char *buffer, size_t capacity,
+                   size_t *out_size) WARN_UNUSED;
+int store_link(struct store *store, struct view *view, ino_no ino, ino_no new_parent, struct store_name name,
+               struct store_attr *out_attr) WARN_UNUSED; /* -EPERM for directories, -EMLINK over 65,000 */
+int store_unlink(struct store *store, struct view *view, ino_no parent,
+                 struct store_name name) WARN_UNUSED; /* -EISDIR */
+int store_rmdir(struct store *store, struct view *view, ino_no parent,
+                struct store_name name) WARN_UNUSED; /* -ENOTEMPTY, -ENOTDIR */
+/* flags: 0, STORE_RENAME_NOREPLACE, STORE_RENAME_EXCHANGE. Errors as rename(2). */
+#define STORE_RENAME_NOREPLACE 1u
+#define STORE_RENAME_EXCHANGE  2u
+int store_rename(struct store *store, struct view *view, ino_no parent, struct store_name name, ino_no new_parent,
+                 struct store_name new_name, unsigned flags) WARN_UNUSED;
+
+struct store_dir_entry {
+    uint64_t cookie; /* pass as `after` to go on behind it; positive as int64, > 2 */
+    const char *name;
+    size_t name_size;
+    ino_no ino;
+    uint32_t mode_type;            /* S_IFMT bits */
+    const struct store_attr *attr; /* NULL unless asked for */
+};
+/* Entries with cookie > after (0: all), without "." and "..", in cookie order, until fn returns non-zero (1: stop,
+ * result 0; negative: handed on). Called under the catalog lock: fn must not call the store. */
+typedef int store_dir_fn(void *arg, const struct store_dir_entry *entry);
+int store_readdir(struct store *store, struct view *view, ino_no dir, uint64_t after, bool with_attr, store_dir_fn *fn,
+                  void *arg) WARN_UNUSED;
+/* Parent of a directory (for ".."). */
+int store_parent(struct store *store, struct view *view, ino_no dir, ino_no *out_parent) WARN_UNUSED;
+
+#define STORE_SET_MODE      1u
+#define STORE_SET_UID       2u
+#define STORE_SET_GID       4u
+#define STORE_SET_SIZE      8u
+#define STORE_SET_ATIME     16u
+#define STORE_SET_MTIME     32u
+#define STORE_SET_ATIME_NOW 64u
+#define STORE_SET_MTIME_NOW 128u
+#define STORE_SET_KILL_SUID 256u /* with a size or owner change: set-user-id bits go (unless mode is set too) */
+/* Size first, then the rest; *out_attr is the state after. */
+int store_setattr(struct store *store, struct view *view, ino_no ino, unsigned set, const struct store_attr *attr,
+                  struct store_attr *out_attr) WARN_UNUSED;
+
+int store_getxattr(struct store *store, struct view *view, ino_no ino, const char *name, void *buffer, size_t capacity,
+                   size_t *out_size) WARN_UNUSED; /* -ENODATA; capacity 0: only the size; -ERANGE */
+#define STORE_XATTR_CREATE  1u
+#define STORE_XATTR_REPLACE 2u
+int store_setxattr(struct store *store, struct view *view, ino_no ino, const char *name, const void *value,
+                   size_t value_size, unsigned flags) WARN_UNUSED;
+/* NUL-terminated names, as listxattr(2). */
+int store_listxattr(struct store *store, struct view *view, ino_no ino, char *buffer, size_t capacity,
+                    size_t *out_size) WARN_UNUSED;
+int store_removexattr(struct store *store, struct view *view, ino_no ino, const char *name) WARN_UNUSED;
+
+/* ---- content ---- */
+
+/* An open file keeps its inode alive when its last name goes. Regular files only (-EISDIR, -EINVAL). -ENOENT. */
+int store_file_open(struct store *store, struct view *view, ino_no ino, struct store_file **out_file) WARN_UNUSED;
+/* The last close of an orphan destroys it. */
+void store_file_close(struct store_file *file);
+ino_no store_file_ino(const struct store_file *file);
+int store_file_getattr(struct store_file *file, struct store_attr *out_attr) WARN_UNUSED; /* also of an orphan */
+
+#define STORE_WRITE_APPEND    1u /* offset is ignored */
+#define STORE_WRITE_NO_EXTEND 2u /* clipped to the end (page write-back of mmap) */
+#define STORE_WRITE_KILL_SUID 4u
+/* All or nothing. *out_end: file size after it. size 0 does nothing. */
+int store_write(struct store_file *file, uint64_t offset, const void *bytes, size_t size, unsigned flags,
+                uint64_t *out_end) WARN_UNUSED;
+int store_read(struct store_file *file, uint64_t offset, void *bytes, size_t size, size_t *out_read) WARN_UNUSED;
+/* Pieces to be sent without a copy; release with content_pieces_release, then store_read_done(budget). -E2BIG: too few
+ * frames; use store_read. */
+int store_read_pieces(struct store_file *file, uint64_t offset, size_t size, struct content_pieces *out_pieces,
+                      struct frame_budget *out_budget) WARN_UNUSED;
+#define STORE_ALLOCATE_KEEP_SIZE 1u
+#define STORE_ALLOCATE_PUNCH     2u /* with KEEP_SIZE */
+#define STORE_ALLOCATE_ZERO      4u
+/* fallocate(2): plain mode extends the size (space is not promised: a hole), PUNCH and ZERO zero a range. */
+int store_allocate(struct store_file *file, uint64_t offset, uint64_t size, unsigned mode) WARN_UNUSED;
+int store_seek(struct store_file *file, uint64_t offset, bool hole, uint64_t *out_offset) WARN_UNUSED;
+/* Makes everything that was acknowledged before durable. */
+int store_sync(struct store *store) WARN_UNUSED;
+
+/* ---- the rest ---- */
+
+struct store_space {
+    uint64_t total_bytes, free_bytes, available_bytes;
+    uint64_t inodes;
+    uint64_t free_inodes;
+};
+int store_space(struct store *store, struct store_space *out_space) WARN_UNUSED;
+
+/* Takes a checkpoint now and waits for it. */
+int store_checkpoint(struct store *store) WARN_UNUSED;
+/* Without background threads: drops what is dead, one round of the background writer. */
+void store_step(struct store *store);
+
+/* One line per sweep, newest last; the last 1,000. */
+struct store_sweep {
+    int64_t time_ns;
+    const char *cause;
+    txn_no txn;
+    struct drop_result result;
+};
+typedef int store_sweep_fn(void *arg, const struct store_sweep *sweep);
+int store_each_sweep(struct store *store, store_sweep_fn *fn, void *arg);
+
+struct store_stats {
+    uint64_t operations[64]; /* by enum op_type */
+    uint64_t checkpoints, sweeps, orphans, open_files;
+    uint64_t checkpoint_pages_written;
+    epoch_no epoch;
+    uint64_t control_number;
+};
+void store_get_stats(struct store *store, struct store_stats *out_stats);
+
+/* Checks everything that can be reached from the live view and every holder: pages, counts, names against inodes,
+ * relations against their maps (FSM-3: map equals the one rebuilt from the roots). Stops mutations meanwhile. 0, or
+ * -EIO after diag lines, one per finding. */
+int store_check(struct store *store) WARN_UNUSED;
+
+#endif
