@@ -98,7 +98,8 @@ struct inode {
     uint8_t content_height;
     uint64_t size_bytes; /* content_bytes */
     epoch_no change_epoch, rewrite_epoch, attr_epoch;
-    ino_no parent;
+    ino_no parent; /* where its first name is: directory and sub of the entry there */
+    uint64_t name_cookie;
 };
 
 int inode_get(struct view *view, ino_no ino, struct inode *out_inode) WARN_UNUSED; /* -ENOENT */
@@ -153,12 +154,14 @@ typedef int xattr_fn(void *arg, uint64_t cookie, const char *name, size_t name_s
                      size_t value_size);
 int xattr_scan(struct view *view, ino_no ino, xattr_fn *fn, void *arg) WARN_UNUSED;
 
-/* Back entries (inode, parent, name) of an inode with more than one link. */
+/* Back entries (inode, parent, cookie): one for every name of an inode beside its first one, which the inode itself
+ * names. The value is a struct disk_back; the sub is name_hash_of(parent and cookie as 16 little-endian bytes) << 16 |
+ * tie. */
 int back_batch_put(struct catalog_batch *batch, const struct name_hash *hash, ino_no ino, ino_no parent,
-                   const char *name, size_t name_size) WARN_UNUSED;
+                   uint64_t cookie) WARN_UNUSED;
 int back_batch_remove(struct catalog_batch *batch, const struct name_hash *hash, ino_no ino, ino_no parent,
-                      const char *name, size_t name_size) WARN_UNUSED; /* -ENOENT */
-typedef int back_fn(void *arg, uint64_t cookie, ino_no parent, const char *name, size_t name_size);
+                      uint64_t cookie) WARN_UNUSED; /* -ENOENT */
+typedef int back_fn(void *arg, ino_no parent, uint64_t cookie);
 int back_batch_scan(struct catalog_batch *batch, ino_no ino, back_fn *fn, void *arg) WARN_UNUSED;
 
 #endif

@@ -39,10 +39,10 @@ static_assert(sizeof(struct catalog_inner_entry) == 40, "inner entry is 40 bytes
 #define CATALOG_MAX_VALUE_SIZE 4032u /* head + value fit twice into a leaf */
 
 enum item_type {
-    ITEM_INODE = 1,      /* (ino, 0): struct disk_inode */
-    ITEM_SYMLINK = 2,    /* (ino, part): target bytes, SYMLINK_PART_SIZE a part */
-    ITEM_XATTR = 3,      /* (ino, name hash << 16 | tie): struct disk_xattr + name + value */
-    ITEM_BACK = 4,       /* (ino, hash of parent and name << 16 | tie): struct disk_back + name; only while nlink > 1 */
+    ITEM_INODE = 1,   /* (ino, 0): struct disk_inode */
+    ITEM_SYMLINK = 2, /* (ino, part): target bytes, SYMLINK_PART_SIZE a part */
+    ITEM_XATTR = 3,   /* (ino, name hash << 16 | tie): struct disk_xattr + name + value */
+    ITEM_BACK = 4, /* (ino, hash of parent and cookie << 16 | tie): struct disk_back; one for each name but the first */
     ITEM_DIRENT = 5,     /* (parent ino, name hash << 16 | tie): struct disk_dirent + name */
     ITEM_ORPHAN = 6,     /* (INO_NONE, ino): empty; unlinked but still open */
     ITEM_SNAPSHOT = 7,   /* (INO_NONE, snapshot number) */
@@ -71,12 +71,13 @@ struct disk_inode {
     le64 change_epoch;            /*  88 last change of any kind */
     le64 rewrite_epoch;           /*  96 last change of content other than an append */
     le64 attr_epoch;              /* 104 last change of attributes, names or links */
-    le64 parent;                  /* 112 directories: the parent; others: 0 */
-    uint8_t content_height;       /* 120 */
-    uint8_t flags;                /* 121 zero */
-    uint8_t reserved[6];          /* 122 zero */
+    le64 parent;                  /* 112 directory of the inode's first name; the root's own number for the root */
+    le64 name_cookie;             /* 120 sub of the directory entry of its first name; 0 for the root and orphans */
+    uint8_t content_height;       /* 128 */
+    uint8_t flags;                /* 129 zero */
+    uint8_t reserved[6];          /* 130 zero */
 };
-static_assert(sizeof(struct disk_inode) == 128, "inode is 128 bytes");
+static_assert(sizeof(struct disk_inode) == 136, "inode is 136 bytes");
 
 struct disk_dirent {
     le64 ino;     /* 0 */
@@ -91,8 +92,8 @@ struct disk_xattr {
 };
 
 struct disk_back {
-    le64 parent; /* 0 */
-    /* name bytes to the end */
+    le64 parent; /* 0 directory */
+    le64 cookie; /* 8 sub of the entry there */
 };
 
 #endif

@@ -119,6 +119,8 @@ void view_close(struct view *view);
 /* COW-1, the view's half. The caller holds the gate (live) or is the view's only writer. */
 bool view_birth_is_private(const struct view *view, epoch_no birth);
 
+/* A relation was made in this view (a transaction's abort drops it). Live: does nothing. */
+int view_relation_created(struct view *view, struct relation *relation) WARN_UNUSED;
 /* Promises blocks of a relation, takes one (pointer with birth and a fresh allocation number), gives one back that was
  * never used in a tree. */
 int view_reserve(struct view *view, struct relation *relation, uint32_t count) WARN_UNUSED;

@@ -1,0 +1,797 @@
+/*
+ * table/cow.c - epochs, the gate, holders and deadlists.
+ *
+ * Where a block goes that leaves the live tree (COW-2):
+ *
+ *   view_retire --birth > newest holder's at--------------------------------> free (cow_free_run)
+ *        |                                                                      ^
+ *        +--else--> newest holder's `dead` --cow_holder_close--> `closing` -----+ no older holder sees it
+ *                        ^                                          |
+ *                        +---------- an older holder sees it -------+
+ *
+ * and a whole relation (COW-5):
+ *
+ *   view_retire --> dropped_held --no holder but durable ones sees it--> dropped_dead --cow_take_dead--> dropped_gone
+ *                                                                                          --cow_take_removable--> file
+ * unlinked
+ *
+ * HOLD-1 The holder list is ordered by `at`, newest first; newest_at is the first one's.
+ * HOLD-2 An entry on holder H's list was retired after H forked and before any newer holder that is still open, has
+ * birth <= H.at, and its block is allocated in the relation's map. HOLD-3 The list changes only with the gate held
+ * exclusively; entries move only under `lock`. An entry that is being freed is taken off and freed under one shared
+ * hold of the gate, so that whoever holds the gate exclusively sees it either listed or free.
+ *
+ * Locking: gate before `lock`; `lock` is never held while pages are discarded (that may wait for a write).
+ */
+#include "table/cow_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#define FREE_BATCH_ENTRIES 64u
+
+/* splitmix64's finaliser: neighbours in, unrelated numbers out. */
+static uint64_t mix_64(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+static alloc_no next_alloc(struct cow *cow)
+{
+    const uint64_t state =
+        atomic_fetch_add_explicit(&cow->alloc_state, UINT64_C(0x9e3779b97f4a7c15), memory_order_relaxed);
+    const alloc_no alloc = (alloc_no)mix_64(state);
+    return alloc != 0 ? alloc : 1;
+}
+
+/* ---- retire lists ---- */
+
+static struct dead_chunk *chunk_of(struct retire_entry *entries)
+{
+    return (struct dead_chunk *)((char *)entries - offsetof(struct dead_chunk, entries));
+}
+
+int retire_list_reserve(struct retire_list *list, struct relation *relation, uint32_t more)
+{
+    assert(list->relation == NULL || list->relation == relation);
+    if (list->capacity - list->count >= more && list->relation != NULL) {
+        return 0;
+    }
+    uint32_t capacity = list->capacity != 0 ? list->capacity * 2 : 4;
+    while (capacity - list->count < more) {
+        capacity *= 2;
+    }
+    struct dead_chunk *old = list->entries != NULL ? chunk_of(list->entries) : NULL;
+    struct dead_chunk *chunk = realloc(old, sizeof *chunk + capacity * sizeof chunk->entries[0]);
+    if (chunk == NULL) {
+        return -ENOMEM;
+    }
+    if (list->relation == NULL) {
+        relation_ref(relation);
+        list->relation = relation;
+    }
+    list->entries = chunk->entries;
+    list->capacity = capacity;
+    return 0;
+}
+
+void retire_list_add(struct retire_list *list, struct page_ptr ptr)
+{
+    assert(list->count < list->capacity);
+    if (list->count > 0) {
+        struct retire_entry *last = &list->entries[list->count - 1];
+        if (last->birth == ptr.birth && last->count != 0 && last->first + last->count == ptr.block) {
+            last->count++;
+            return;
+        }
+    }
+    list->entries[list->count++] = (struct retire_entry){.first = ptr.block, .count = 1, .birth = ptr.birth};
+}
+
+void retire_list_add_relation(struct retire_list *list, epoch_no created)
+{
+    assert(list->count == 0 && list->capacity > 0);
+    list->entries[list->count++] = (struct retire_entry){.first = 0, .count = 0, .birth = created};
+}
+
+static void chunk_free(struct dead_chunk *chunk)
+{
+    relation_unref(chunk->relation);
+    free(chunk);
+}
+
+static void chunk_list_free(struct dead_chunk *chunk)
+{
+    while (chunk != NULL) {
+        struct dead_chunk *next = chunk->next;
+        chunk_free(chunk);
+        chunk = next;
+    }
+}
+
+void retire_list_free(struct retire_list *list)
+{
+    if (list->entries != NULL) {
+        relation_unref(list->relation);
+        free(chunk_of(list->entries));
+    }
+    *list = (struct retire_list){0};
+}
+
+/* Makes the list's memory a chunk of its own; the list is empty afterwards. NULL when there was nothing in it. */
+static struct dead_chunk *retire_list_take(struct retire_list *list)
+{
+    if (list->count == 0) {
+        retire_list_free(list);
+        return NULL;
+    }
+    struct dead_chunk *chunk = chunk_of(list->entries);
+    chunk->next = NULL;
+    chunk->relation = list->relation;
+    chunk->dropped = 0;
+    chunk->count = list->count;
+    *list = (struct retire_list){0};
+    return chunk;
+}
+
+static void chunk_push(struct dead_chunk **list, struct dead_chunk *chunk)
+{
+    chunk->next = *list;
+    *list = chunk;
+}
+
+/* ---- open and close ---- */
+
+int cow_open(const struct cow_options *options, struct cow **out_cow)
+{
+    struct cow *cow = calloc(1, sizeof *cow);
+    if (cow == NULL) {
+        return -ENOMEM;
+    }
+    uint64_t seed = 0;
+    const int rc = io_random(options->dev, &seed, sizeof seed);
+    if (rc != 0) {
+        free(cow);
+        return rc;
+    }
+    assert(options->epoch > 0);
+    cow->cache = options->cache;
+    cow->diag = options->diag;
+    rwlock_init(&cow->gate, LOCK_RANK_GATE, 0);
+    mutex_init(&cow->lock, LOCK_RANK_HOLDERS);
+    atomic_init(&cow->epoch, options->epoch);
+    atomic_init(&cow->newest_at, 0);
+    atomic_init(&cow->allocated, true);
+    atomic_init(&cow->alloc_state, seed);
+    atomic_init(&cow->view_count, 1);
+    relation_ref(options->catalog);
+    cow->live =
+        (struct view){.cow = cow, .kind = VIEW_LIVE, .id = 0, .catalog = options->catalog, .root = options->root};
+    rwlock_init(&cow->live.catalog_lock, LOCK_RANK_CATALOG, 0);
+    *out_cow = cow;
+    return 0;
+}
+
+void cow_close(struct cow *cow)
+{
+    assert(cow->transactions == NULL && cow->closing == NULL);
+    struct holder *holder = cow->newest;
+    while (holder != NULL) {
+        struct holder *older = holder->older;
+        assert(holder->kind == HOLDER_DURABLE || holder->kind == HOLDER_SNAPSHOT);
+        chunk_list_free(holder->dead);
+        free(holder);
+        holder = older;
+    }
+    chunk_list_free(cow->dropped_held);
+    chunk_list_free(cow->dropped_dead);
+    chunk_list_free(cow->dropped_gone);
+    relation_unref(cow->live.catalog);
+    rwlock_destroy(&cow->live.catalog_lock);
+    rwlock_destroy(&cow->gate);
+    mutex_destroy(&cow->lock);
+    free(cow);
+}
+
+struct view *cow_live(struct cow *cow)
+{
+    return &cow->live;
+}
+
+epoch_no cow_epoch(const struct cow *cow)
+{
+    return atomic_load_explicit(&cow->epoch, memory_order_acquire);
+}
+
+/* ---- gate ---- */
+
+void cow_gate_enter(struct cow *cow)
+{
+    rwlock_lock_shared(&cow->gate);
+}
+
+void cow_gate_leave(struct cow *cow)
+{
+    rwlock_unlock_shared(&cow->gate);
+}
+
+void cow_gate_close(struct cow *cow)
+{
+    rwlock_lock_exclusive(&cow->gate);
+}
+
+void cow_gate_open(struct cow *cow)
+{
+    rwlock_unlock_exclusive(&cow->gate);
+}
+
+/* ---- holders ---- */
+
+static struct holder *holder_make(enum holder_kind kind, epoch_no at, struct catalog_root root)
+{
+    struct holder *holder = calloc(1, sizeof *holder);
+    if (holder != NULL) {
+        holder->kind = kind;
+        holder->at = at;
+        holder->root = root;
+    }
+    return holder;
+}
+
+/* Puts it before the first holder that is not newer. */
+static void holder_link_locked(struct cow *cow, struct holder *holder)
+{
+    struct holder *older = cow->newest;
+    struct holder *newer = NULL;
+    while (older != NULL && older->at > holder->at) {
+        newer = older;
+        older = older->older;
+    }
+    holder->older = older;
+    holder->newer = newer;
+    *(older != NULL ? &older->newer : &cow->oldest) = holder;
+    *(newer != NULL ? &newer->older : &cow->newest) = holder;
+    cow->stats.holders++;
+    atomic_store_explicit(&cow->newest_at, cow->newest->at, memory_order_release);
+}
+
+static void holder_unlink_locked(struct cow *cow, struct holder *holder)
+{
+    *(holder->older != NULL ? &holder->older->newer : &cow->oldest) = holder->newer;
+    *(holder->newer != NULL ? &holder->newer->older : &cow->newest) = holder->older;
+    cow->stats.holders--;
+    atomic_store_explicit(&cow->newest_at, cow->newest != NULL ? cow->newest->at : 0, memory_order_release);
+}
+
+int cow_fork_locked(struct cow *cow, enum holder_kind kind, struct holder **out_holder)
+{
+    rwlock_assert_held_exclusive(&cow->gate);
+    const epoch_no epoch = atomic_load(&cow->epoch);
+    const bool share = !atomic_load(&cow->allocated);
+    struct holder *holder = holder_make(kind, share ? epoch - 1 : epoch, cow->live.root);
+    if (holder == NULL) {
+        return -ENOMEM;
+    }
+    if (!share) {
+        atomic_store(&cow->allocated, false);
+        atomic_store_explicit(&cow->epoch, epoch + 1, memory_order_release);
+    }
+    mutex_lock(&cow->lock);
+    holder_link_locked(cow, holder);
+    cow->stats.forks++;
+    cow->stats.forks_shared += share;
+    mutex_unlock(&cow->lock);
+    *out_holder = holder;
+    return 0;
+}
+
+int cow_fork(struct cow *cow, enum holder_kind kind, struct holder **out_holder)
+{
+    cow_gate_close(cow);
+    const int rc = cow_fork_locked(cow, kind, out_holder);
+    cow_gate_open(cow);
+    return rc;
+}
+
+int cow_adopt_holder(struct cow *cow, enum holder_kind kind, epoch_no at, struct catalog_root root,
+                     struct holder **out_holder)
+{
+    assert(at < cow_epoch(cow));
+    struct holder *holder = holder_make(kind, at, root);
+    if (holder == NULL) {
+        return -ENOMEM;
+    }
+    cow_gate_close(cow);
+    mutex_lock(&cow->lock);
+    holder_link_locked(cow, holder);
+    mutex_unlock(&cow->lock);
+    cow_gate_open(cow);
+    *out_holder = holder;
+    return 0;
+}
+
+/* COW-5: does a holder see a relation created at `created` and dropped at `dropped`? Durable ones only count when asked
+ * for. */
+static bool relation_is_held_locked(const struct cow *cow, epoch_no created, epoch_no dropped, bool by_durable)
+{
+    for (const struct holder *holder = cow->newest; holder != NULL; holder = holder->older) {
+        if (holder->at >= created && holder->at < dropped && (by_durable || holder->kind != HOLDER_DURABLE)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Moves what no holder (but durable ones) sees any more from dropped_held to dropped_dead. */
+static void dropped_review_locked(struct cow *cow)
+{
+    struct dead_chunk **link = &cow->dropped_held;
+    while (*link != NULL) {
+        struct dead_chunk *chunk = *link;
+        if (relation_is_held_locked(cow, chunk->entries[0].birth, chunk->dropped, false)) {
+            link = &chunk->next;
+            continue;
+        }
+        *link = chunk->next;
+        chunk_push(&cow->dropped_dead, chunk);
+    }
+}
+
+void cow_holder_made_durable(struct cow *cow, struct holder *holder)
+{
+    mutex_lock(&cow->lock);
+    assert(holder->kind == HOLDER_CHECKPOINT);
+    holder->kind = HOLDER_DURABLE;
+    dropped_review_locked(cow);
+    mutex_unlock(&cow->lock);
+}
+
+static struct holder *newest_not_above_locked(struct cow *cow, epoch_no at)
+{
+    struct holder *holder = cow->newest;
+    while (holder != NULL && holder->at > at) {
+        holder = holder->older;
+    }
+    return holder;
+}
+
+void cow_free_run(struct relation *relation, block_no first, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        page_discard(relation, first + i);
+    }
+    fsm_free(relation, first, count);
+}
+
+/* Reorders a closing chunk: entries that `keeper` sees come first. Returns how many. */
+static uint32_t chunk_partition(struct dead_chunk *chunk, const struct holder *keeper)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        if (keeper != NULL && chunk->entries[i].birth <= keeper->at) {
+            const struct retire_entry entry = chunk->entries[i];
+            chunk->entries[i] = chunk->entries[kept];
+            chunk->entries[kept++] = entry;
+        }
+    }
+    return kept;
+}
+
+/* Takes up to FREE_BATCH_ENTRIES entries that nobody sees off the first closing chunk, or hands the chunk on when all
+ * that is left is seen by an older holder. at: of the holder that it belonged to. Returns how many entries were taken.
+ */
+static uint32_t closing_step_locked(struct cow *cow, struct dead_chunk **list, epoch_no at,
+                                    struct retire_entry *out_entries)
+{
+    struct dead_chunk *chunk = *list;
+    struct holder *keeper = newest_not_above_locked(cow, at);
+    const uint32_t kept = chunk_partition(chunk, keeper);
+    uint32_t taken = 0;
+    while (chunk->count > kept && taken < FREE_BATCH_ENTRIES) {
+        out_entries[taken++] = chunk->entries[--chunk->count];
+    }
+    if (taken == 0) {
+        *list = chunk->next;
+        chunk_push(&keeper->dead, chunk);
+    }
+    return taken;
+}
+
+/* Frees or hands on what a closed holder had on its list, in small portions, each under one shared hold of the gate
+ * (HOLD-3). The list stays reachable from the holder, which stays on cow->closing until it is done. */
+static void closing_run(struct cow *cow, struct holder *holder)
+{
+    struct retire_entry entries[FREE_BATCH_ENTRIES];
+    bool more = true;
+    while (more) {
+        cow_gate_enter(cow);
+        mutex_lock(&cow->lock);
+        struct dead_chunk *chunk = holder->dead;
+        uint32_t taken = 0;
+        struct dead_chunk *finished = NULL;
+        if (chunk != NULL) {
+            taken = closing_step_locked(cow, &holder->dead, holder->at, entries);
+            if (taken > 0 && chunk->count == 0) {
+                holder->dead = chunk->next;
+                finished = chunk;
+            }
+        }
+        struct relation *relation = chunk != NULL ? chunk->relation : NULL;
+        more = holder->dead != NULL;
+        mutex_unlock(&cow->lock);
+        for (uint32_t i = 0; i < taken; i++) {
+            cow_free_run(relation, entries[i].first, entries[i].count);
+        }
+        if (finished != NULL) {
+            chunk_free(finished);
+        }
+        cow_gate_leave(cow);
+    }
+}
+
+void cow_holder_close(struct cow *cow, struct holder *holder)
+{
+    cow_gate_close(cow);
+    mutex_lock(&cow->lock);
+    holder_unlink_locked(cow, holder);
+    holder->newer = NULL;
+    holder->older = cow->closing;
+    cow->closing = holder;
+    dropped_review_locked(cow);
+    mutex_unlock(&cow->lock);
+    cow_gate_open(cow);
+
+    closing_run(cow, holder);
+
+    mutex_lock(&cow->lock);
+    struct holder **link = &cow->closing;
+    while (*link != holder) {
+        link = &(*link)->older;
+    }
+    *link = holder->older;
+    mutex_unlock(&cow->lock);
+    free(holder);
+}
+
+epoch_no cow_holder_at(const struct holder *holder)
+{
+    return holder->at;
+}
+
+enum holder_kind cow_holder_kind(const struct holder *holder)
+{
+    return holder->kind;
+}
+
+struct catalog_root cow_holder_root(const struct holder *holder)
+{
+    return holder->root;
+}
+
+void cow_each_holder(struct cow *cow, void (*fn)(void *arg, struct holder *holder), void *arg)
+{
+    mutex_lock(&cow->lock);
+    for (struct holder *holder = cow->oldest; holder != NULL; holder = holder->newer) {
+        fn(arg, holder);
+    }
+    mutex_unlock(&cow->lock);
+}
+
+unsigned cow_holder_count(struct cow *cow)
+{
+    mutex_lock(&cow->lock);
+    const unsigned count = (unsigned)cow->stats.holders;
+    mutex_unlock(&cow->lock);
+    return count;
+}
+
+/* ---- blocks of a view ---- */
+
+bool view_birth_is_private(const struct view *view, epoch_no birth)
+{
+    switch (view->kind) {
+    case VIEW_LIVE:
+        return birth > atomic_load_explicit(&view->cow->newest_at, memory_order_acquire);
+    case VIEW_TRANSACTION:
+        return birth > view->at;
+    case VIEW_READ_ONLY:
+    default:
+        return false;
+    }
+}
+
+int view_reserve(struct view *view, struct relation *relation, uint32_t count)
+{
+    int rc = fsm_reserve(relation, count);
+    if (rc == 0 && view->kind == VIEW_TRANSACTION) {
+        rc = private_blocks_cover(view, relation);
+        if (rc != 0) {
+            fsm_unreserve(relation, count);
+        }
+    }
+    return rc;
+}
+
+void view_unreserve(struct view *view, struct relation *relation, uint32_t count)
+{
+    (void)view;
+    fsm_unreserve(relation, count);
+}
+
+static struct page_ptr view_own(struct view *view, struct relation *relation, block_no block)
+{
+    struct cow *cow = view->cow;
+    if (!atomic_load_explicit(&cow->allocated, memory_order_relaxed)) {
+        atomic_store(&cow->allocated, true);
+    }
+    if (view->kind == VIEW_TRANSACTION) {
+        private_blocks_set(view, relation, block);
+    }
+    return (struct page_ptr){.birth = cow_epoch(cow), .block = block, .alloc = next_alloc(cow)};
+}
+
+struct page_ptr view_allocate(struct view *view, struct relation *relation, block_no hint)
+{
+    return view_own(view, relation, fsm_allocate(relation, hint));
+}
+
+uint32_t view_allocate_run(struct view *view, struct relation *relation, block_no hint, uint32_t want,
+                           struct page_ptr *out_ptrs)
+{
+    block_no first = 0;
+    const uint32_t got = fsm_allocate_run(relation, hint, want, &first);
+    for (uint32_t i = 0; i < got; i++) {
+        out_ptrs[i] = view_own(view, relation, first + i);
+    }
+    return got;
+}
+
+void view_give_back(struct view *view, struct relation *relation, struct page_ptr ptr)
+{
+    if (view->kind == VIEW_TRANSACTION) {
+        const bool was_private = private_blocks_clear(view, relation, ptr.block, 1);
+        assert(was_private);
+        (void)was_private;
+    }
+    fsm_free(relation, ptr.block, 1);
+}
+
+/* ---- leaving a view ---- */
+
+static void retire_relation(struct view *view, struct dead_chunk *chunk)
+{
+    struct cow *cow = view->cow;
+    assert(chunk->count == 1);
+    mutex_lock(&cow->lock);
+    chunk->dropped = cow_epoch(cow);
+    const bool held = relation_is_held_locked(cow, chunk->entries[0].birth, chunk->dropped, false);
+    chunk_push(held ? &cow->dropped_held : &cow->dropped_dead, chunk);
+    mutex_unlock(&cow->lock);
+}
+
+/* Frees the entries that `is_private` says nobody else sees and keeps the rest at the front. */
+static void retire_private_entries(struct view *view, struct dead_chunk *chunk)
+{
+    uint32_t kept = 0;
+    uint64_t freed = 0;
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        const struct retire_entry entry = chunk->entries[i];
+        if (!view_birth_is_private(view, entry.birth)) {
+            chunk->entries[kept++] = entry;
+            continue;
+        }
+        if (view->kind == VIEW_TRANSACTION) {
+            const bool was_private = private_blocks_clear(view, chunk->relation, entry.first, entry.count);
+            assert(was_private);
+            (void)was_private;
+        }
+        cow_free_run(chunk->relation, entry.first, entry.count);
+        freed += entry.count;
+    }
+    struct cow *cow = view->cow;
+    mutex_lock(&cow->lock);
+    cow->stats.freed_at_once += freed;
+    cow->stats.deferred += kept;
+    mutex_unlock(&cow->lock);
+    chunk->count = kept;
+}
+
+void view_retire(struct view *view, struct retire_list *list)
+{
+    struct cow *cow = view->cow;
+    assert(view->kind != VIEW_READ_ONLY);
+    struct dead_chunk *chunk = retire_list_take(list);
+    if (chunk == NULL) {
+        return;
+    }
+    if (chunk->entries[0].count == 0 && (view->kind == VIEW_LIVE || chunk->entries[0].birth > view->at)) {
+        retire_relation(view, chunk);
+        return;
+    }
+    if (chunk->entries[0].count != 0) {
+        retire_private_entries(view, chunk);
+    }
+    if (chunk->count == 0) {
+        chunk_free(chunk);
+        return;
+    }
+    mutex_lock(&cow->lock);
+    chunk_push(view->kind == VIEW_LIVE ? &cow->newest->dead : &view->priv->replaced, chunk);
+    mutex_unlock(&cow->lock);
+}
+
+uint32_t cow_dead_count(struct cow *cow)
+{
+    uint32_t count = 0;
+    mutex_lock(&cow->lock);
+    for (const struct dead_chunk *chunk = cow->dropped_dead; chunk != NULL; chunk = chunk->next) {
+        count++;
+    }
+    mutex_unlock(&cow->lock);
+    return count;
+}
+
+uint32_t cow_take_dead(struct cow *cow, struct relation ***out_relations)
+{
+    uint32_t count = 0;
+    struct relation **relations = NULL;
+    mutex_lock(&cow->lock);
+    for (const struct dead_chunk *chunk = cow->dropped_dead; chunk != NULL; chunk = chunk->next) {
+        count++;
+    }
+    if (count > 0) {
+        relations = malloc(count * sizeof(struct relation *));
+    }
+    count = 0;
+    while (relations != NULL && cow->dropped_dead != NULL) {
+        struct dead_chunk *chunk = cow->dropped_dead;
+        cow->dropped_dead = chunk->next;
+        relation_ref(chunk->relation);
+        relations[count++] = chunk->relation;
+        chunk_push(&cow->dropped_gone, chunk);
+    }
+    mutex_unlock(&cow->lock);
+    *out_relations = relations;
+    return count;
+}
+
+uint32_t cow_take_removable(struct cow *cow, struct relation ***out_relations)
+{
+    uint32_t count = 0;
+    struct relation **relations = NULL;
+    mutex_lock(&cow->lock);
+    for (const struct dead_chunk *chunk = cow->dropped_gone; chunk != NULL; chunk = chunk->next) {
+        count++;
+    }
+    if (count > 0) {
+        relations = malloc(count * sizeof(struct relation *));
+    }
+    count = 0;
+    struct dead_chunk **link = &cow->dropped_gone;
+    while (relations != NULL && *link != NULL) {
+        struct dead_chunk *chunk = *link;
+        if (relation_is_held_locked(cow, chunk->entries[0].birth, chunk->dropped, true)) {
+            link = &chunk->next;
+            continue;
+        }
+        *link = chunk->next;
+        relations[count++] = chunk->relation;
+        free(chunk); /* its reference goes to the caller */
+    }
+    mutex_unlock(&cow->lock);
+    *out_relations = relations;
+    return count;
+}
+
+/* ---- for FSM-3 and checks ---- */
+
+static int chunk_list_each_run(const struct dead_chunk *chunk, const struct relation *relation,
+                               int (*fn)(void *arg, block_no first, uint32_t count), void *arg)
+{
+    int rc = 0;
+    for (; chunk != NULL && rc == 0; chunk = chunk->next) {
+        for (uint32_t i = 0; chunk->relation == relation && i < chunk->count && rc == 0; i++) {
+            rc = fn(arg, chunk->entries[i].first, chunk->entries[i].count);
+        }
+    }
+    return rc;
+}
+
+static int private_each_run(struct cow *cow, const struct relation *relation,
+                            int (*fn)(void *arg, block_no first, uint32_t count), void *arg)
+{
+    int rc = 0;
+    for (struct view_private *priv = cow->transactions; priv != NULL && rc == 0; priv = priv->next) {
+        for (struct private_blocks *blocks = priv->relations; blocks != NULL && rc == 0; blocks = blocks->next) {
+            if (blocks->relation == relation) {
+                rc = private_blocks_each_run(blocks, fn, arg);
+            }
+        }
+    }
+    return rc;
+}
+
+int cow_each_pinned_run(struct cow *cow, struct relation *relation,
+                        int (*fn)(void *arg, block_no first, uint32_t count), void *arg)
+{
+    int rc = 0;
+    mutex_lock(&cow->lock);
+    for (struct holder *holder = cow->newest; holder != NULL && rc == 0; holder = holder->older) {
+        rc = chunk_list_each_run(holder->dead, relation, fn, arg);
+    }
+    for (struct holder *holder = cow->closing; holder != NULL && rc == 0; holder = holder->older) {
+        rc = chunk_list_each_run(holder->dead, relation, fn, arg);
+    }
+    if (rc == 0) {
+        rc = private_each_run(cow, relation, fn, arg);
+    }
+    mutex_unlock(&cow->lock);
+    return rc;
+}
+
+static void count_entries(const struct dead_chunk *chunk, struct cow_stats *stats)
+{
+    for (; chunk != NULL; chunk = chunk->next) {
+        stats->deadlist_entries += chunk->count;
+        for (uint32_t i = 0; i < chunk->count; i++) {
+            stats->deadlist_blocks += chunk->entries[i].count;
+        }
+    }
+}
+
+void cow_get_stats(struct cow *cow, struct cow_stats *out_stats)
+{
+    mutex_lock(&cow->lock);
+    *out_stats = cow->stats;
+    out_stats->epoch = cow_epoch(cow);
+    for (const struct holder *holder = cow->newest; holder != NULL; holder = holder->older) {
+        count_entries(holder->dead, out_stats);
+    }
+    mutex_unlock(&cow->lock);
+}
+
+static int chunk_list_check(struct cow *cow, const struct holder *holder)
+{
+    for (const struct dead_chunk *chunk = holder->dead; chunk != NULL; chunk = chunk->next) {
+        for (uint32_t i = 0; i < chunk->count; i++) {
+            const struct retire_entry *entry = &chunk->entries[i];
+            if (entry->birth > holder->at || entry->count == 0) {
+                diag_log(cow->diag, DIAG_ERROR, "deadlist of holder at %llu: entry of relation %llu born %llu",
+                         (unsigned long long)holder->at, (unsigned long long)relation_number(chunk->relation),
+                         (unsigned long long)entry->birth);
+                return -EINVAL;
+            }
+            for (uint32_t j = 0; j < entry->count; j++) {
+                if (!fsm_is_used(chunk->relation, entry->first + j)) {
+                    diag_log(cow->diag, DIAG_ERROR, "deadlist of holder at %llu: block %u of relation %llu is free",
+                             (unsigned long long)holder->at, entry->first + j,
+                             (unsigned long long)relation_number(chunk->relation));
+                    return -EINVAL;
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+int cow_check(struct cow *cow)
+{
+    int rc = 0;
+    mutex_lock(&cow->lock);
+    if (atomic_load(&cow->newest_at) != (cow->newest != NULL ? cow->newest->at : 0)) {
+        rc = -EINVAL;
+    }
+    for (struct holder *holder = cow->newest; holder != NULL && rc == 0; holder = holder->older) {
+        if (holder->at >= cow_epoch(cow) || (holder->older != NULL && holder->older->at > holder->at)) {
+            rc = -EINVAL;
+        } else {
+            rc = chunk_list_check(cow, holder);
+        }
+    }
+    mutex_unlock(&cow->lock);
+    return rc;
+}

@@ -1,0 +1,74 @@
+/*
+ * table/cow_int.h - inside of copy on write: holders, chunks of deadlists, private blocks of a transaction.
+ */
+#ifndef TBLFS_TABLE_COW_INT_H
+#define TBLFS_TABLE_COW_INT_H
+
+#include "table/cow.h"
+
+/* What one operation retired of one relation. A retire_list's entries lie in a chunk, so that handing the list over
+ * needs no memory. */
+struct dead_chunk {
+    struct dead_chunk *next;
+    struct relation *relation; /* a reference */
+    epoch_no dropped;          /* whole relation: epoch of the drop */
+    uint32_t count;
+    struct retire_entry entries[];
+};
+
+struct holder {
+    struct holder *older, *newer;
+    enum holder_kind kind;
+    epoch_no at;
+    struct catalog_root root;
+    struct dead_chunk *dead; /* COW-2: retired while this was the newest holder, and still seen by it */
+};
+
+/* Blocks of one relation that a transaction's view allocated: one bit each. */
+struct private_blocks {
+    struct private_blocks *next;
+    struct relation *relation; /* a reference */
+    bool created;              /* the relation itself was made in this view */
+    block_no block_capacity;   /* bits in `bits` */
+    uint64_t *bits;
+};
+
+struct view_private {
+    struct view_private *next; /* of the cow's list of transactions' views */
+    struct private_blocks *relations;
+    struct dead_chunk *replaced; /* blocks of the base that the view no longer uses */
+};
+
+struct cow {
+    struct bufcache *cache;
+    struct diag *diag;
+    struct rwlock gate;
+    _Atomic epoch_no epoch;       /* changed with the gate held exclusively */
+    _Atomic epoch_no newest_at;   /* `at` of the newest holder, 0: none; changed with the gate held exclusively */
+    _Atomic bool allocated;       /* a block was allocated since the last fork */
+    _Atomic uint64_t alloc_state; /* allocation numbers: a counter through a mixing function */
+    _Atomic uint32_t view_count;
+
+    struct mutex lock; /* LOCK_RANK_HOLDERS: everything below */
+    struct holder *newest, *oldest;
+    struct holder *closing;          /* closed ones (linked by `older`) whose lists are being handed on or freed */
+    struct dead_chunk *dropped_held; /* whole relations that some holder other than a durable one sees */
+    struct dead_chunk *dropped_dead; /* whole relations to be reported by cow_take_dead */
+    struct dead_chunk *dropped_gone; /* reported; their files go when no holder sees them */
+    struct view_private *transactions;
+    struct cow_stats stats;
+
+    struct view live;
+};
+
+/* Frees a run: its pages leave the cache, its blocks become free. No lock held but the gate. */
+void cow_free_run(struct relation *relation, block_no first, uint32_t count);
+
+/* table/cow_view.c */
+int private_blocks_cover(struct view *view, struct relation *relation) WARN_UNUSED;
+void private_blocks_set(struct view *view, struct relation *relation, block_no block);
+bool private_blocks_clear(struct view *view, struct relation *relation, block_no first, uint32_t count);
+int private_blocks_each_run(const struct private_blocks *blocks, int (*fn)(void *arg, block_no first, uint32_t count),
+                            void *arg) WARN_UNUSED;
+
+#endif

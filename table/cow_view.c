@@ -1,0 +1,258 @@
+/*
+ * table/cow_view.c - views beside the live one, and what a transaction's view owns privately.
+ *
+ * A transaction's view allocates in the same relations as everybody else. Which blocks are its own is kept as a bitmap
+ * for each relation, so that an abort can free them and FSM-3 can count them as used. What it replaces of its base is
+ * only remembered: the live tree still uses it.
+ *
+ * Locking: the cow's lock (LOCK_RANK_HOLDERS) guards the private blocks; private_blocks_set runs under no other
+ * condition than that private_blocks_cover was called for the promise.
+ */
+#include "table/cow_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int view_open(struct cow *cow, enum view_kind kind, struct holder *holder, struct view **out_view)
+{
+    struct view *view = calloc(1, sizeof *view);
+    if (view == NULL) {
+        return -ENOMEM;
+    }
+    view->cow = cow;
+    view->kind = kind;
+    view->id = atomic_fetch_add(&cow->view_count, 1);
+    view->at = cow_holder_at(holder);
+    view->base = holder;
+    view->root = cow_holder_root(holder);
+    view->catalog = cow->live.catalog;
+    relation_ref(view->catalog);
+    rwlock_init(&view->catalog_lock, LOCK_RANK_CATALOG, view->id);
+    *out_view = view;
+    return 0;
+}
+
+int view_open_read_only(struct cow *cow, struct holder *holder, struct view **out_view)
+{
+    return view_open(cow, VIEW_READ_ONLY, holder, out_view);
+}
+
+int view_open_transaction(struct cow *cow, struct holder *holder, struct view **out_view)
+{
+    assert(holder->kind == HOLDER_TRANSACTION);
+    struct view_private *priv = calloc(1, sizeof *priv);
+    if (priv == NULL) {
+        return -ENOMEM;
+    }
+    const int rc = view_open(cow, VIEW_TRANSACTION, holder, out_view);
+    if (rc != 0) {
+        free(priv);
+        return rc;
+    }
+    (*out_view)->priv = priv;
+    mutex_lock(&cow->lock);
+    priv->next = cow->transactions;
+    cow->transactions = priv;
+    mutex_unlock(&cow->lock);
+    return 0;
+}
+
+/* ---- private blocks ---- */
+
+static struct private_blocks *private_find_locked(struct view *view, const struct relation *relation)
+{
+    struct private_blocks *blocks = view->priv->relations;
+    while (blocks != NULL && blocks->relation != relation) {
+        blocks = blocks->next;
+    }
+    return blocks;
+}
+
+static struct private_blocks *private_find_or_make_locked(struct view *view, struct relation *relation)
+{
+    struct private_blocks *blocks = private_find_locked(view, relation);
+    if (blocks == NULL) {
+        blocks = calloc(1, sizeof *blocks);
+        if (blocks != NULL) {
+            relation_ref(relation);
+            blocks->relation = relation;
+            blocks->next = view->priv->relations;
+            view->priv->relations = blocks;
+        }
+    }
+    return blocks;
+}
+
+int view_relation_created(struct view *view, struct relation *relation)
+{
+    if (view->kind != VIEW_TRANSACTION) {
+        return 0;
+    }
+    mutex_lock(&view->cow->lock);
+    struct private_blocks *blocks = private_find_or_make_locked(view, relation);
+    if (blocks != NULL) {
+        blocks->created = true;
+    }
+    mutex_unlock(&view->cow->lock);
+    return blocks != NULL ? 0 : -ENOMEM;
+}
+
+/* The bitmap covers every block that the file holds: what was promised lies within. */
+int private_blocks_cover(struct view *view, struct relation *relation)
+{
+    block_no file_blocks = 0;
+    int rc = relation_file_blocks(relation, &file_blocks);
+    if (rc != 0) {
+        return rc;
+    }
+    mutex_lock(&view->cow->lock);
+    struct private_blocks *blocks = private_find_or_make_locked(view, relation);
+    if (blocks == NULL) {
+        rc = -ENOMEM;
+    } else if (blocks->block_capacity < file_blocks) {
+        const size_t old_words = blocks->block_capacity / 64;
+        const size_t words = ((size_t)file_blocks + 63) / 64 * 2;
+        uint64_t *bits = realloc(blocks->bits, words * sizeof bits[0]);
+        if (bits == NULL) {
+            rc = -ENOMEM;
+        } else {
+            memset(bits + old_words, 0, (words - old_words) * sizeof bits[0]);
+            blocks->bits = bits;
+            blocks->block_capacity = (block_no)(words * 64);
+        }
+    }
+    mutex_unlock(&view->cow->lock);
+    return rc;
+}
+
+void private_blocks_set(struct view *view, struct relation *relation, block_no block)
+{
+    mutex_lock(&view->cow->lock);
+    struct private_blocks *blocks = private_find_locked(view, relation);
+    assert(blocks != NULL && block < blocks->block_capacity);
+    blocks->bits[block / 64] |= UINT64_C(1) << (block % 64);
+    mutex_unlock(&view->cow->lock);
+}
+
+/* True: all of them were private. */
+bool private_blocks_clear(struct view *view, struct relation *relation, block_no first, uint32_t count)
+{
+    bool all = true;
+    mutex_lock(&view->cow->lock);
+    struct private_blocks *blocks = private_find_locked(view, relation);
+    for (block_no block = first; block < first + count; block++) {
+        const uint64_t bit = UINT64_C(1) << (block % 64);
+        if (blocks == NULL || block >= blocks->block_capacity || (blocks->bits[block / 64] & bit) == 0) {
+            all = false;
+            break;
+        }
+        blocks->bits[block / 64] &= ~bit;
+    }
+    mutex_unlock(&view->cow->lock);
+    return all;
+}
+
+static bool private_bit(const struct private_blocks *blocks, block_no block)
+{
+    return (blocks->bits[block / 64] >> (block % 64) & 1) != 0;
+}
+
+int private_blocks_each_run(const struct private_blocks *blocks, int (*fn)(void *arg, block_no first, uint32_t count),
+                            void *arg)
+{
+    block_no block = 0;
+    while (block < blocks->block_capacity) {
+        if (blocks->bits[block / 64] == 0) {
+            block = (block / 64 + 1) * 64;
+            continue;
+        }
+        if (!private_bit(blocks, block)) {
+            block++;
+            continue;
+        }
+        block_no end = block + 1;
+        while (end < blocks->block_capacity && private_bit(blocks, end)) {
+            end++;
+        }
+        const int rc = fn(arg, block, end - block);
+        if (rc != 0) {
+            return rc;
+        }
+        block = end;
+    }
+    return 0;
+}
+
+/* ---- abort ---- */
+
+static int free_run(void *arg, block_no first, uint32_t count)
+{
+    cow_free_run(arg, first, count);
+    return 0;
+}
+
+/* A relation made in an aborted view: nobody else ever saw it. */
+static void abort_created(struct view *view, struct relation *relation)
+{
+    struct retire_list list = {0};
+    if (retire_list_reserve(&list, relation, 1) != 0) {
+        return; /* no memory: its file is found and removed as one that no tree names after the next start */
+    }
+    retire_list_add_relation(&list, cow_epoch(view->cow));
+    view_retire(&view->cow->live, &list);
+}
+
+static void abort_relation(struct view *view, struct private_blocks *blocks)
+{
+    if (blocks->created) {
+        abort_created(view, blocks->relation);
+    } else if (blocks->bits != NULL) {
+        const int rc = private_blocks_each_run(blocks, free_run, blocks->relation);
+        assert(rc == 0);
+        (void)rc;
+    }
+    relation_unref(blocks->relation);
+    free(blocks->bits);
+    free(blocks);
+}
+
+static void view_abort(struct view *view)
+{
+    struct cow *cow = view->cow;
+    struct view_private *priv = view->priv;
+    cow_gate_enter(cow);
+    mutex_lock(&cow->lock);
+    struct view_private **link = &cow->transactions;
+    while (*link != priv) {
+        link = &(*link)->next;
+    }
+    *link = priv->next;
+    mutex_unlock(&cow->lock);
+    while (priv->relations != NULL) {
+        struct private_blocks *blocks = priv->relations;
+        priv->relations = blocks->next;
+        abort_relation(view, blocks);
+    }
+    cow_gate_leave(cow);
+    while (priv->replaced != NULL) {
+        struct dead_chunk *chunk = priv->replaced;
+        priv->replaced = chunk->next;
+        relation_unref(chunk->relation);
+        free(chunk);
+    }
+    free(priv);
+}
+
+void view_close(struct view *view)
+{
+    assert(view->kind != VIEW_LIVE);
+    if (view->priv != NULL) {
+        view_abort(view);
+    }
+    relation_unref(view->catalog);
+    rwlock_destroy(&view->catalog_lock);
+    free(view);
+}
