@@ -1,7 +1,7 @@
 /*
  * tests/lib/opgen.c - see opgen.h.
  *
- * Random numbers are splitmix64: tiny, and any seed will do. Sizes and offsets are drawn so that the places where
+ * Sizes and offsets are drawn so that the places where
  * filesystems break come up often: 0 and 1, both sides of a page, of an 8 KiB block and of its payload, and of the
  * largest write.
  *
@@ -43,24 +43,15 @@ static const char *const kind_names[] = {
 
 /* ---- random numbers ---- */
 
-static uint64_t splitmix(uint64_t *state)
-{
-    *state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = *state;
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 uint64_t gen_random(struct gen *gen)
 {
-    return splitmix(&gen->random_state);
+    return test_random_u64(&gen->random);
 }
 
 uint64_t gen_random_below(struct gen *gen, uint64_t limit)
 {
     assert(limit > 0);
-    return gen_random(gen) % limit;
+    return test_random_below(&gen->random, limit);
 }
 
 static unsigned below(struct gen *gen, unsigned limit)
@@ -78,11 +69,11 @@ static bool percent(struct gen *gen, unsigned chance)
 void gen_fill(uint64_t data_seed, void *bytes, size_t size)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\t.";
-    uint64_t state = data_seed;
+    struct test_random random = {.state = data_seed};
     char *out = bytes;
     size_t at = 0;
     while (at < size) {
-        uint64_t draw = splitmix(&state);
+        uint64_t draw = test_random_u64(&random);
         size_t row = 1 + (size_t)(draw & 63);
         if (row > size - at)
             row = size - at;
@@ -314,6 +305,8 @@ static void draw_attributes(struct gen *gen, struct gen_op *op)
 {
     draw_path(gen, op->path, percent(gen, 20) ? 0 : S_IFREG);
     op->mode = draw_mode(gen);
+    if (gen->config.set_id_modes && op->kind == GEN_CHMOD && percent(gen, 15))
+        op->mode |= percent(gen, 50) ? S_ISUID : S_ISGID;
     op->uid = percent(gen, 30) ? (uid_t)-1 : 1000 + below(gen, 3);
     op->gid = percent(gen, 30) ? (gid_t)-1 : 1000 + below(gen, 3);
     op->mtime_ns = (int64_t)gen_random_below(gen, UINT64_C(2000000000) * 1000000000);
@@ -356,7 +349,7 @@ struct gen_config gen_config_default(void)
 void gen_init(struct gen *gen, uint64_t seed, const struct gen_config *config)
 {
     memset(gen, 0, sizeof *gen);
-    gen->random_state = seed;
+    test_random_init(&gen->random, seed);
     gen->config = config != NULL ? *config : gen_config_default();
     assert(gen->config.max_write_bytes <= gen->config.max_file_bytes);
     assert(gen->config.file_names > 0 && gen->config.dir_names > 0);

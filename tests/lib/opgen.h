@@ -27,10 +27,7 @@
 #ifndef TBLFS_TESTS_LIB_OPGEN_H
 #define TBLFS_TESTS_LIB_OPGEN_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/types.h>
+#include "tests/lib/test_support.h"
 
 #define GEN_SLOTS     16
 #define GEN_DEPTH_MAX 4
@@ -104,6 +101,7 @@ struct gen_config {
     unsigned file_names;              /* how many of the pool's names files are called by, at most 32 */
     unsigned dir_names;               /* the same for directories, at most 8 */
     bool odd_names;                   /* the awkward ones too */
+    bool set_id_modes;                /* set-user-id and set-group-id bits among the modes of CHMOD */
 };
 
 struct gen_config gen_config_default(void); /* 4 MiB files, 256 KiB writes, 20 and 5 names, odd ones too */
@@ -115,7 +113,7 @@ struct gen_hint {
 };
 
 struct gen {
-    uint64_t random_state;
+    struct test_random random;
     struct gen_config config;
     unsigned weight_sum;
     bool slot_open[GEN_SLOTS];
