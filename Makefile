@@ -32,7 +32,8 @@ obj_of    = $(patsubst %.c,$(B)/%.o,$(wildcard $(1)/*.c))
 lib_of    = $(B)/lib$(1).a
 below     = $(if $(filter base,$(1)),base,$(if $(filter bufcache,$(1)),bufcache base,$(if $(filter fsm,$(1)),fsm bufcache base,$(if $(filter table,$(1)),table fsm bufcache base,$(if $(filter txn,$(1)),txn table fsm bufcache base,$(MODULES))))))
 
-TEST_LIB_OBJ := $(call obj_of,tests/lib)
+# An archive, so that a test links only what it uses of it (and thus no module above its own).
+TEST_LIB := $(B)/libtests.a
 
 .PHONY: all build
 all: build
@@ -48,6 +49,10 @@ $(call lib_of,$(1)): $(call obj_of,$(1))
 endef
 $(foreach m,$(MODULES),$(eval $(call module_rule,$(m))))
 
+$(TEST_LIB): $(call obj_of,tests/lib)
+	@rm -f $@
+	ar rcs $@ $^
+
 $(B)/fusefs/%.o $(B)/tools/%.o: CFLAGS += $(FUSE_CFLAGS)
 
 $(B)/%.o: %.c
@@ -56,7 +61,7 @@ $(B)/%.o: %.c
 
 # A unit test tests/unit/MOD/test_x.c links MOD and what is below it.
 define unit_rule
-$(B)/tests/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(TEST_LIB_OBJ) $(foreach m,$(call below,$(1)),$(call lib_of,$(m)))
+$(B)/tests/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(TEST_LIB) $(foreach m,$(call below,$(1)),$(call lib_of,$(m)))
 	$(CC) $(LDFLAGS) -o $$@ $$^ -lcmocka $(if $(filter fusefs,$(1)),$(FUSE_LIBS)) $(LDLIBS)
 endef
 $(foreach m,$(MODULES),$(eval $(call unit_rule,$(m))))
