@@ -507,7 +507,7 @@ static int mem_list_dir(struct io_device *dev, const char *path, io_list_fn *fn,
 {
     struct mem_device *mem = mem_of(dev);
     struct mem_place place;
-    struct listing listing;
+    struct listing listing = {.count = 0};
     int result = call_begin_path(mem, MEM_CALL_LIST_DIR, path);
     if (result < 0)
         return result;
