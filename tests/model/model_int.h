@@ -1,0 +1,28 @@
+/*
+ * tests/model/model_int.h - helpers shared by the model's own files.
+ */
+#ifndef TBLFS_TESTS_MODEL_MODEL_INT_H
+#define TBLFS_TESTS_MODEL_MODEL_INT_H
+
+#include "tests/model/model.h"
+
+#include <sys/stat.h>
+
+void *model_alloc(size_t size_bytes); /* zeroed; memory that runs out ends the test */
+void *model_realloc(void *old, size_t size_bytes);
+
+struct model_inode *model_inode_add(struct model *model, ino_no ino, uint32_t mode);
+/* Frees the inode unless it has a link or is open. */
+void model_inode_drop_if_unused(struct model *model, struct model_inode *inode);
+/* The operation changed the inode: stamps says which times are now. */
+void model_touch(struct model *model, struct model_inode *inode, unsigned stamps);
+void model_set_size(struct model *model, struct model_inode *inode, size_t size);
+void model_entry_add(struct model_inode *dir, struct store_name name, ino_no ino);
+void model_entry_remove(struct model_inode *dir, const struct model_entry *entry);
+
+static inline bool model_is_dir(const struct model_inode *inode)
+{
+    return S_ISDIR(inode->mode);
+}
+
+#endif

@@ -1,0 +1,196 @@
+/*
+ * tests/model/rig.c - life of a rig: open, checkpoint, reopen, kill, compare, fail.
+ */
+#include "tests/model/rig.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+void rig_note(struct rig *rig, const char *fmt, ...)
+{
+    char *line = rig->history[rig->step % RIG_HISTORY];
+    const int used = snprintf(line, RIG_LINE_BYTES, "%" PRIu64 ": ", rig->step);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line + used, RIG_LINE_BYTES - (size_t)used, fmt, args);
+    va_end(args);
+}
+
+void rig_fail(struct rig *rig, const char *fmt, ...)
+{
+    for (uint64_t i = 1; i <= RIG_HISTORY; i++) {
+        const char *line = rig->history[(rig->step + i) % RIG_HISTORY];
+        if (line[0] != '\0') {
+            fprintf(stderr, "  %s\n", line);
+        }
+    }
+    fprintf(stderr, "%s: step %" PRIu64 ": ", rig->config.test_name, rig->step);
+    va_list args;
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    fprintf(stderr, "\nreplay with: make check TEST=%s SEED=%" PRIu64 "\n", rig->config.test_name, rig->config.seed);
+    fail();
+    abort();
+}
+
+void rig_must(struct rig *rig, int result, const char *what)
+{
+    if (result != 0) {
+        rig_fail(rig, "%s answers %d", what, result);
+    }
+}
+
+static void open_store(struct rig *rig)
+{
+    const struct store_options options = {
+        .dev = rig->dev,
+        .diag = &rig->diag,
+        .dir = RIG_DIR,
+        .cache_size_bytes = rig->config.cache_size_bytes,
+    };
+    rig_must(rig, store_open(&options, &rig->store, NULL), "store_open");
+}
+
+/* The root's times come from mkfs. */
+static void learn_root(struct rig *rig)
+{
+    struct store_attr attr;
+    struct model_inode *root = model_find(rig->model, INO_ROOT);
+    rig_must(rig, store_getattr(rig->store, store_live(rig->store), INO_ROOT, &attr), "getattr of the root");
+    root->stamps = MODEL_STAMP_ATIME | MODEL_STAMP_MTIME | MODEL_STAMP_CTIME;
+    model_learn_time(root, &attr);
+}
+
+void rig_init(struct rig *rig, const struct rig_config *config)
+{
+    *rig = (struct rig){.config = *config};
+    test_random_init(&rig->random, config->seed);
+    rig->mem = mem_device_create(config->seed);
+    rig->dev = mem_device_io(rig->mem);
+    diag_init_stderr(&rig->diag, DIAG_WARNING);
+    rig->data = malloc(RIG_DATA_BYTES);
+    assert_non_null(rig->data);
+    test_random_bytes(&rig->random, rig->data, RIG_DATA_BYTES);
+    const struct store_mkfs_options mkfs = {
+        .dev = rig->dev,
+        .diag = &rig->diag,
+        .dir = RIG_DIR,
+        .create_dir = true,
+        .name_hash_bits = config->name_hash_bits,
+        .root_mode = 0755,
+    };
+    rig_must(rig, store_mkfs(&mkfs), "store_mkfs");
+    open_store(rig);
+    rig->model = model_new(0755);
+    rig->inode_limit = config->max_inodes;
+    learn_root(rig);
+    rig->durable = model_copy(rig->model);
+}
+
+void rig_close_handles(struct rig *rig)
+{
+    for (unsigned i = 0; i < RIG_HANDLES; i++) {
+        if (rig->handles[i].file != NULL) {
+            store_file_close(rig->handles[i].file);
+            model_close(rig->model, rig->handles[i].inode);
+            rig->handles[i] = (struct rig_handle){0};
+        }
+    }
+}
+
+void rig_destroy(struct rig *rig)
+{
+    rig_close_handles(rig);
+    rig_must(rig, store_close(rig->store), "store_close");
+    model_free(rig->model);
+    model_free(rig->durable);
+    mem_device_destroy(rig->mem);
+    free(rig->data);
+}
+
+static void remember_durable(struct rig *rig)
+{
+    model_free(rig->durable);
+    rig->durable = model_copy(rig->model);
+}
+
+void rig_checkpoint(struct rig *rig)
+{
+    rig_note(rig, "checkpoint");
+    rig_must(rig, store_checkpoint(rig->store), "store_checkpoint");
+    remember_durable(rig);
+}
+
+void rig_reopen(struct rig *rig)
+{
+    rig_note(rig, "clean close and reopen");
+    model_begin(rig->model);
+    rig_close_handles(rig);
+    rig_must(rig, store_close(rig->store), "store_close");
+    open_store(rig);
+    remember_durable(rig);
+    rig_compare(rig);
+}
+
+void rig_kill_and_reopen(struct rig *rig)
+{
+    rig_note(rig, "kill and reopen");
+    model_begin(rig->model);
+    rig_close_handles(rig);
+    store_abandon(rig->store);
+    open_store(rig);
+    const ino_no largest_ino = rig->model->largest_ino;
+    model_free(rig->model);
+    rig->model = model_copy(rig->durable);
+    rig->model->largest_ino = largest_ino; /* numbers of a lost life do not come back either */
+    rig_compare(rig);
+}
+
+void rig_compare_view(struct rig *rig, struct view *view, const struct model *model)
+{
+    struct compare compare = {
+        .store = rig->store,
+        .view = view,
+        .model = model,
+        .resume = (unsigned)test_random_below(&rig->random, 40),
+    };
+    if (!compare_tree(&compare)) {
+        rig_fail(rig, "tree: %s", compare.why);
+    }
+}
+
+static void compare_orphan(struct rig *rig, const struct rig_handle *handle)
+{
+    struct compare compare = {.store = rig->store, .model = rig->model};
+    struct store_attr got;
+    struct store_attr want;
+    model_attr(rig->model, handle->inode, &want);
+    rig_must(rig, store_file_getattr(handle->file, &got), "getattr of an open file");
+    if (!compare_attr(&compare, &got, &want) ||
+        !compare_range(&compare, handle->file, handle->inode, 0, handle->inode->size + 1)) {
+        rig_fail(rig, "open file: %s", compare.why);
+    }
+}
+
+void rig_compare(struct rig *rig)
+{
+    rig_compare_view(rig, store_live(rig->store), rig->model);
+    for (unsigned i = 0; i < RIG_HANDLES; i++) {
+        if (rig->handles[i].file != NULL) {
+            compare_orphan(rig, &rig->handles[i]);
+        }
+    }
+}
+
+void rig_check_store(struct rig *rig)
+{
+    rig_must(rig, store_check(rig->store), "store_check");
+}

@@ -1,0 +1,116 @@
+/*
+ * tests/model/test_model.c - the store against the reference model: 1,000,000 random operations.
+ *
+ * Four rigs (small and large cache; names hashed to 4 and to 47 bits) share them. In between, at random: checkpoints,
+ * clean close and reopen, kill and reopen (the state is that of the last checkpoint), comparison of the whole tree,
+ * store_check. SEED and OPS (operations of each rig) come from the environment.
+ */
+#include "tests/model/rig.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define OPERATIONS_DEFAULT 250000u
+#define TEST_NAME          "test_model"
+
+static uint64_t operation_count(void)
+{
+    const char *text = getenv("OPS");
+    if (text != NULL) {
+        return strtoull(text, NULL, 10);
+    }
+    return test_is_long() ? 10 * OPERATIONS_DEFAULT : OPERATIONS_DEFAULT;
+}
+
+/* One in `interval` times. */
+static bool now_and_then(struct rig *rig, uint64_t interval)
+{
+    return test_random_below(&rig->random, interval) == 0;
+}
+
+static void interrupt(struct rig *rig)
+{
+    if (now_and_then(rig, 2000)) {
+        rig_checkpoint(rig);
+    }
+    if (now_and_then(rig, 3000)) {
+        rig_compare(rig);
+    }
+    if (now_and_then(rig, 6000)) {
+        rig_check_store(rig);
+    }
+    if (now_and_then(rig, 15000)) {
+        rig_reopen(rig);
+    }
+    if (now_and_then(rig, 15000)) {
+        rig_kill_and_reopen(rig);
+    }
+}
+
+static void run(uint64_t cache_size_bytes, uint8_t name_hash_bits)
+{
+    const struct rig_config config = {
+        .test_name = TEST_NAME,
+        .seed = test_seed(TEST_NAME) + name_hash_bits + cache_size_bytes,
+        .cache_size_bytes = cache_size_bytes,
+        .max_file_bytes = 1u << 20,
+        .max_total_bytes = 3u << 20,
+        .max_inodes = 300,
+        .name_hash_bits = name_hash_bits,
+    };
+    struct rig *rig = malloc(sizeof *rig);
+    assert_non_null(rig);
+    rig_init(rig, &config);
+    const uint64_t count = operation_count();
+    for (uint64_t i = 0; i < count; i++) {
+        rig_operate(rig);
+        interrupt(rig);
+    }
+    rig_compare(rig);
+    rig_check_store(rig);
+    rig_reopen(rig);
+    rig_check_store(rig);
+    rig_destroy(rig);
+    free(rig);
+}
+
+static void store_with_small_cache_behaves_as_model(void **state)
+{
+    (void)state;
+    run(RIG_CACHE_SMALL, 47);
+}
+
+static void store_with_small_cache_and_colliding_names_behaves_as_model(void **state)
+{
+    (void)state;
+    run(RIG_CACHE_SMALL, 4);
+}
+
+static void store_with_large_cache_behaves_as_model(void **state)
+{
+    (void)state;
+    run(64u << 20, 47);
+}
+
+static void store_with_large_cache_and_colliding_names_behaves_as_model(void **state)
+{
+    (void)state;
+    run(64u << 20, 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(store_with_small_cache_behaves_as_model),
+        cmocka_unit_test(store_with_small_cache_and_colliding_names_behaves_as_model),
+        cmocka_unit_test(store_with_large_cache_behaves_as_model),
+        cmocka_unit_test(store_with_large_cache_and_colliding_names_behaves_as_model),
+    };
+    return cmocka_run_group_tests_name(TEST_NAME, tests, NULL, NULL);
+}
