@@ -301,16 +301,31 @@ static void draw_names(struct gen *gen, struct gen_op *op)
     }
 }
 
+/* Attributes gather on few objects, so that they are found again. */
+static void draw_attribute_path(struct gen *gen, char *path)
+{
+    const struct gen_hint *hint = &gen->hints[below(gen, 6)];
+    if (hint->kind == 0 || percent(gen, 25)) {
+        draw_path(gen, path, percent(gen, 20) ? 0 : S_IFREG);
+        return;
+    }
+    path[0] = '\0';
+    append_text(path, hint->path);
+}
+
 static void draw_attributes(struct gen *gen, struct gen_op *op)
 {
-    draw_path(gen, op->path, percent(gen, 20) ? 0 : S_IFREG);
+    if (op->kind >= GEN_SETXATTR && op->kind <= GEN_REMOVEXATTR)
+        draw_attribute_path(gen, op->path);
+    else
+        draw_path(gen, op->path, percent(gen, 20) ? 0 : S_IFREG);
     op->mode = draw_mode(gen);
     if (gen->config.set_id_modes && op->kind == GEN_CHMOD && percent(gen, 15))
         op->mode |= percent(gen, 50) ? S_ISUID : S_ISGID;
     op->uid = percent(gen, 30) ? (uid_t)-1 : 1000 + below(gen, 3);
     op->gid = percent(gen, 30) ? (gid_t)-1 : 1000 + below(gen, 3);
     op->mtime_ns = (int64_t)gen_random_below(gen, UINT64_C(2000000000) * 1000000000);
-    snprintf(op->xattr, sizeof op->xattr, "user.%s%u", percent(gen, 20) ? "a.rather.longer.name." : "x", below(gen, 4));
+    snprintf(op->xattr, sizeof op->xattr, "user.%s%u", percent(gen, 20) ? "a.rather.longer.name." : "x", below(gen, 3));
     op->size = percent(gen, 90) ? gen_random_below(gen, 100) : gen_random_below(gen, GEN_VALUE_MAX + 1);
     op->data_seed = gen_random(gen);
     if (op->kind == GEN_SETXATTR && percent(gen, 30))

@@ -1,0 +1,1080 @@
+/*
+ * tests/mount/differential.c - the same random operations on a plain directory and on a mount, compared step by step.
+ *
+ *     differential [--seed N] [--steps N] [--print] PLAIN MOUNTED
+ *     differential --compare PLAIN MOUNTED
+ *
+ * PLAIN is a directory of the host's filesystem, which is taken to be right; MOUNTED a directory of the filesystem
+ * under test; both empty, or equal since an earlier run. tests/lib/opgen.h makes the operations. After each step the
+ * results (errno, bytes read, names listed), the attributes of the touched objects, the position of the touched handle
+ * and the content around the touched range have to agree; every 500 steps the whole trees and all open files; --compare
+ * does only that. The first difference ends the run with the seed, the step and the operations that led to it.
+ *
+ * What is compared, and what is not:
+ *   - results of all calls, with these exceptions: SEEK_DATA and SEEK_HOLE have to be possible answers (where holes lie
+ *     is the filesystem's choice); fallocate modes and user attributes that one side lacks are left out (probed at
+ *     start);
+ *   - type, mode, link count, owner, group, size, device of what was touched; of directories no size, and no link count
+ *     where the plain side does not count subdirectories;
+ *   - mtime where it was set explicitly, that is, where either side's lies a day or more from now; not what fallocate
+ *     and a truncate to the same size do to it (filesystems differ): such a step sets it;
+ *   - never st_ino, st_blocks, st_blksize, atime, ctime; but names that share an inode on one side share one on the
+ *     other;
+ *   - no stores through a mapping into a file that got appended rows while a descriptor could map it, and none through
+ *     an O_APPEND descriptor: appended rows are protected from them by design (docs/POSIX.md).
+ */
+#include "tests/lib/opgen.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/falloc.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HISTORY          20
+#define FULL_EVERY_STEPS 500
+#define DATA_MAX         (1u << 20) /* what one operation reads or writes */
+#define CHUNK            65536u
+#define CONTENT_ALL_MAX  131072u /* files up to this size are compared whole after each step */
+#define VALUE_MAX        300u    /* so that ext4 finds room for all attributes of a file in one block */
+#define PATH_SIZE        PATH_MAX
+#define INO_CELLS        8192u
+#define RELEASE_STEPS    64u /* a closed descriptor may be known to the daemon for some steps more */
+#define PAIRS_MAX        4096u
+#define NAMES_MAX        4096u
+
+struct side {
+    const char *label;
+    const char *root;
+    int fds[GEN_SLOTS];
+    unsigned char *bytes; /* DATA_MAX: data to write, data read */
+    char text[65536];     /* names listed, NUL-terminated and sorted */
+    size_t text_size;
+    int64_t result;
+};
+
+struct pair {
+    ino_t plain, mounted;
+};
+
+struct run {
+    struct side plain, mounted;
+    struct gen gen;
+    struct test_random random; /* choices of the comparison */
+    struct gen_op op;
+    uint64_t seed, step;
+    char history[HISTORY][1600];
+    int64_t start_ns;
+    bool directory_links, xattrs, allocate_modes[64], print;
+    uint64_t done[GEN_KIND_COUNT], failed[GEN_KIND_COUNT], skipped;
+    bool is_protected[INO_CELLS];      /* no stores through mappings; by cell_of */
+    uint64_t mappable_step[INO_CELLS]; /* last step at which a read-write descriptor was open */
+    struct pair pairs[PAIRS_MAX];
+    size_t pair_count;
+};
+
+/* ---- failing ---- */
+
+static _Noreturn void PRINTF_LIKE(2, 3) differ(struct run *run, const char *fmt, ...)
+{
+    va_list args;
+    fflush(stdout);
+    fprintf(stderr, "differential: step %" PRIu64 ": ", run->step);
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    fprintf(stderr, "\nThe last operations, the newest at the end:\n");
+    for (unsigned i = 1; i <= HISTORY; i++) {
+        const char *line = run->history[(run->step + i) % HISTORY];
+        if (line[0] != '\0')
+            fprintf(stderr, "  %s\n", line);
+    }
+    fprintf(stderr, "replay with: make check TEST=differential SEED=%" PRIu64 "\n", run->seed);
+    exit(1);
+}
+
+static const char *full_path(const struct side *side, const char *path, char buffer[PATH_SIZE])
+{
+    const int size = snprintf(buffer, PATH_SIZE, "%s/%s", side->root, path);
+    assert(size > 0 && size < PATH_SIZE);
+    return buffer;
+}
+
+static int64_t result_of(int64_t value)
+{
+    return value < 0 ? -errno : value;
+}
+
+/* ---- carrying out one operation on one side; each returns what the call said, or -errno ---- */
+
+static void slot_close(struct side *side, unsigned slot)
+{
+    if (side->fds[slot] >= 0)
+        close(side->fds[slot]);
+    side->fds[slot] = -1;
+}
+
+static int64_t do_open(struct side *side, const struct gen_op *op)
+{
+    char path[PATH_SIZE];
+    slot_close(side, op->slot);
+    /* O_NONBLOCK: opening a FIFO must not wait for the other end. */
+    side->fds[op->slot] = open(full_path(side, op->path, path), op->open_flags | O_NONBLOCK | O_CLOEXEC, op->mode);
+    return side->fds[op->slot] < 0 ? -errno : 0;
+}
+
+static int64_t do_append_rows(struct side *side, const struct gen_op *op)
+{
+    char path[PATH_SIZE];
+    const int fd =
+        open(full_path(side, op->path, path), O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC, op->mode);
+    if (fd < 0)
+        return -errno;
+    gen_fill(op->data_seed, side->bytes, op->size);
+    const int64_t result = result_of(write(fd, side->bytes, op->size));
+    close(fd);
+    return result;
+}
+
+static int64_t do_write(struct side *side, const struct gen_op *op)
+{
+    const int fd = side->fds[op->slot];
+    gen_fill(op->data_seed, side->bytes, op->size);
+    if (op->kind == GEN_WRITE)
+        return result_of(write(fd, side->bytes, op->size));
+    return result_of(pwrite(fd, side->bytes, op->size, (off_t)op->offset));
+}
+
+static int64_t do_mmap_write(struct side *side, const struct gen_op *op)
+{
+    const int fd = side->fds[op->slot];
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    const uint64_t file_size = (uint64_t)st.st_size;
+    if (file_size == 0)
+        return 0;
+    const uint64_t offset = op->offset % file_size;
+    const size_t size = (size_t)(op->size < file_size - offset ? op->size : file_size - offset);
+    const uint64_t map_start = offset & ~UINT64_C(4095);
+    const size_t map_size = (size_t)(offset - map_start) + size;
+    if (map_size == 0)
+        return 0;
+    unsigned char *map = mmap(NULL, map_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)map_start);
+    if (map == MAP_FAILED)
+        return -errno;
+    gen_fill(op->data_seed, map + (offset - map_start), size);
+    const int64_t result = result_of(msync(map, map_size, MS_SYNC));
+    munmap(map, map_size);
+    return result;
+}
+
+/* Where data and holes lie is the filesystem's choice, but what it says has to be possible. */
+static int64_t do_seek(struct run *run, struct side *side, const struct gen_op *op)
+{
+    const int fd = side->fds[op->slot];
+    const off_t position = lseek(fd, 0, SEEK_CUR);
+    const off_t size = lseek(fd, 0, SEEK_END);
+    const off_t found = lseek(fd, (off_t)op->offset, (int)op->flags);
+    const int64_t result = result_of(found);
+    lseek(fd, position, SEEK_SET);
+    if ((off_t)op->offset >= size || found < 0)
+        return op->flags == SEEK_DATA && (off_t)op->offset < size && result == -ENXIO ? 0 : result;
+    if (found < (off_t)op->offset || found > size)
+        differ(run, "%s: seek from %ju found %jd in a file of %jd bytes", side->label, (uintmax_t)op->offset,
+               (intmax_t)found, (intmax_t)size);
+    if (op->flags == SEEK_DATA) { /* what it skipped has to read as zeros */
+        const size_t skipped = (size_t)(found - (off_t)op->offset);
+        const ssize_t got = pread(fd, side->bytes, skipped < DATA_MAX ? skipped : DATA_MAX, (off_t)op->offset);
+        for (ssize_t i = 0; i < got; i++)
+            if (side->bytes[i] != 0)
+                differ(run, "%s: SEEK_DATA skipped data at %jd", side->label, (intmax_t)op->offset + i);
+    }
+    return 0;
+}
+
+static int64_t do_rename(struct side *side, const struct gen_op *op)
+{
+    char from[PATH_SIZE], to[PATH_SIZE];
+    full_path(side, op->path, from);
+    full_path(side, op->path2, to);
+    return result_of(op->flags == 0 ? rename(from, to) : renameat2(AT_FDCWD, from, AT_FDCWD, to, op->flags));
+}
+
+static int64_t do_link(struct side *side, const struct gen_op *op)
+{
+    char from[PATH_SIZE], to[PATH_SIZE];
+    full_path(side, op->path, from);
+    full_path(side, op->path2, to);
+    if (op->kind == GEN_SYMLINK)
+        return result_of(symlink(op->target, to));
+    return result_of(linkat(AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+
+static int64_t do_readlink(struct side *side, const struct gen_op *op)
+{
+    char path[PATH_SIZE];
+    const int64_t result = result_of(readlink(full_path(side, op->path, path), side->text, sizeof side->text));
+    side->text_size = result > 0 ? (size_t)result : 0;
+    return result;
+}
+
+static int64_t do_utimens(struct side *side, const struct gen_op *op)
+{
+    char path[PATH_SIZE];
+    const struct timespec times[2] = {
+        {.tv_nsec = UTIME_OMIT},
+        {.tv_sec = op->mtime_ns / 1000000000, .tv_nsec = op->mtime_ns % 1000000000},
+    };
+    return result_of(utimensat(AT_FDCWD, full_path(side, op->path, path), times, AT_SYMLINK_NOFOLLOW));
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Puts the NUL-terminated names in `names` into side->text, sorted. */
+static void keep_sorted(struct side *side, const char *names, size_t size)
+{
+    static const char *list[NAMES_MAX];
+    size_t count = 0;
+    for (size_t at = 0; at < size && count < NAMES_MAX; at += strlen(names + at) + 1)
+        list[count++] = names + at;
+    qsort(list, count, sizeof list[0], compare_names);
+    side->text_size = 0;
+    for (size_t i = 0; i < count; i++) {
+        memcpy(side->text + side->text_size, list[i], strlen(list[i]) + 1);
+        side->text_size += strlen(list[i]) + 1;
+    }
+}
+
+static int64_t do_listxattr(struct side *side, const char *path)
+{
+    char names[8192], users[8192];
+    size_t users_size = 0;
+    const ssize_t got = llistxattr(path, names, sizeof names);
+    if (got < 0)
+        return -errno;
+    for (ssize_t at = 0; at < got; at += (ssize_t)strlen(names + at) + 1) {
+        if (strncmp(names + at, "user.", 5) != 0)
+            continue;
+        memcpy(users + users_size, names + at, strlen(names + at) + 1);
+        users_size += strlen(names + at) + 1;
+    }
+    keep_sorted(side, users, users_size);
+    return (int64_t)users_size;
+}
+
+/* Names, each with its type in front: what the listing says, not what lstat would. */
+static int64_t do_readdir(struct side *side, const char *path)
+{
+    static char names[sizeof side->text];
+    size_t size = 0;
+    DIR *dir = opendir(path);
+    if (dir == NULL)
+        return -errno;
+    const struct dirent *entry;
+    errno = 0;
+    while ((entry = readdir(dir)) != NULL) {
+        assert(size + sizeof entry->d_name + 2 < sizeof names);
+        names[size++] = (char)('A' + entry->d_type);
+        memcpy(names + size, entry->d_name, strlen(entry->d_name) + 1);
+        size += strlen(entry->d_name) + 1;
+    }
+    const int64_t result = -errno;
+    closedir(dir);
+    keep_sorted(side, names, size);
+    return result;
+}
+
+static int64_t do_xattr(struct side *side, const struct gen_op *op)
+{
+    char path[PATH_SIZE];
+    const size_t size = (size_t)(op->size < VALUE_MAX ? op->size : VALUE_MAX);
+    full_path(side, op->path, path);
+    switch (op->kind) {
+    case GEN_SETXATTR:
+        gen_fill(op->data_seed, side->bytes, size);
+        return result_of(lsetxattr(path, op->xattr, side->bytes, size, (int)op->flags));
+    case GEN_GETXATTR: {
+        const int64_t result = result_of(lgetxattr(path, op->xattr, side->text, (size_t)op->size));
+        side->text_size = result > 0 && op->size > 0 ? (size_t)result : 0;
+        return result;
+    }
+    case GEN_REMOVEXATTR:
+        return result_of(lremovexattr(path, op->xattr));
+    default:
+        return do_listxattr(side, path);
+    }
+}
+
+static int64_t do_slot(struct run *run, struct side *side, const struct gen_op *op)
+{
+    const int fd = side->fds[op->slot];
+    switch (op->kind) {
+    case GEN_CLOSE:
+        slot_close(side, op->slot);
+        return 0;
+    case GEN_PWRITE:
+    case GEN_WRITE:
+        return do_write(side, op);
+    case GEN_PREAD: {
+        const int64_t result = result_of(pread(fd, side->bytes, (size_t)op->size, (off_t)op->offset));
+        return result;
+    }
+    case GEN_FTRUNCATE:
+        return result_of(ftruncate(fd, (off_t)op->size));
+    case GEN_ALLOCATE:
+        return result_of(fallocate(fd, (int)op->flags, (off_t)op->offset, (off_t)op->size));
+    case GEN_SEEK:
+        return do_seek(run, side, op);
+    case GEN_MMAP_WRITE:
+        return do_mmap_write(side, op);
+    default:
+        return result_of(op->flags == 1 ? fdatasync(fd) : fsync(fd));
+    }
+}
+
+static int64_t do_path(struct side *side, const struct gen_op *op)
+{
+    char path[PATH_SIZE];
+    full_path(side, op->path, path);
+    switch (op->kind) {
+    case GEN_TRUNCATE:
+        return result_of(truncate(path, (off_t)op->size));
+    case GEN_UNLINK:
+        return result_of(unlink(path));
+    case GEN_MKDIR:
+        return result_of(mkdir(path, op->mode));
+    case GEN_RMDIR:
+        return result_of(rmdir(path));
+    case GEN_MKFIFO:
+        return result_of(mkfifo(path, op->mode));
+    case GEN_CHMOD:
+        return result_of(chmod(path, op->mode));
+    case GEN_CHOWN:
+        return result_of(lchown(path, op->uid, op->gid));
+    case GEN_READDIR:
+        return do_readdir(side, path);
+    default: { /* GEN_STAT: the attributes are compared afterwards */
+        struct stat st;
+        return result_of(lstat(path, &st));
+    }
+    }
+}
+
+static int64_t carry_out(struct run *run, struct side *side, const struct gen_op *op)
+{
+    side->text_size = 0;
+    switch (op->kind) {
+    case GEN_CREATE:
+    case GEN_OPEN:
+        return do_open(side, op);
+    case GEN_APPEND_ROWS:
+        return do_append_rows(side, op);
+    case GEN_RENAME:
+        return do_rename(side, op);
+    case GEN_LINK:
+    case GEN_SYMLINK:
+        return do_link(side, op);
+    case GEN_READLINK:
+        return do_readlink(side, op);
+    case GEN_UTIMENS:
+        return do_utimens(side, op);
+    case GEN_SETXATTR:
+    case GEN_GETXATTR:
+    case GEN_LISTXATTR:
+    case GEN_REMOVEXATTR:
+        return do_xattr(side, op);
+    case GEN_TRUNCATE:
+    case GEN_UNLINK:
+    case GEN_MKDIR:
+    case GEN_RMDIR:
+    case GEN_MKFIFO:
+    case GEN_CHMOD:
+    case GEN_CHOWN:
+    case GEN_READDIR:
+    case GEN_STAT:
+        return do_path(side, op);
+    default:
+        return do_slot(run, side, op);
+    }
+}
+
+/* ---- comparing ---- */
+
+/* A time that no clock gave during this run or the one before it. */
+static bool is_set_by_hand(const struct run *run, int64_t time_ns)
+{
+    const int64_t day_ns = INT64_C(86400) * 1000000000;
+    return time_ns < run->start_ns - day_ns || time_ns > run->start_ns + day_ns;
+}
+
+static int64_t mtime_ns(const struct stat *st)
+{
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
+static void compare_number(struct run *run, const char *what, const char *field, intmax_t plain, intmax_t mounted)
+{
+    if (plain != mounted)
+        differ(run, "%s of \"%s\": plain %jd (0%jo), mounted %jd (0%jo)", field, what, plain, (uintmax_t)plain, mounted,
+               (uintmax_t)mounted);
+}
+
+static void compare_stat(struct run *run, const char *what, const struct stat *plain, const struct stat *mounted)
+{
+    compare_number(run, what, "type", plain->st_mode & S_IFMT, mounted->st_mode & S_IFMT);
+    compare_number(run, what, "mode", plain->st_mode, mounted->st_mode);
+    compare_number(run, what, "owner", plain->st_uid, mounted->st_uid);
+    compare_number(run, what, "group", plain->st_gid, mounted->st_gid);
+    compare_number(run, what, "device", (intmax_t)plain->st_rdev, (intmax_t)mounted->st_rdev);
+    if (!S_ISDIR(plain->st_mode) || run->directory_links)
+        compare_number(run, what, "link count", (intmax_t)plain->st_nlink, (intmax_t)mounted->st_nlink);
+    if (!S_ISDIR(plain->st_mode))
+        compare_number(run, what, "size", plain->st_size, mounted->st_size);
+    if (is_set_by_hand(run, mtime_ns(plain)) || is_set_by_hand(run, mtime_ns(mounted)))
+        compare_number(run, what, "mtime", mtime_ns(plain), mtime_ns(mounted));
+}
+
+static size_t read_some(struct run *run, const struct side *side, int fd, unsigned char *bytes, size_t size,
+                        off_t offset)
+{
+    size_t done = 0;
+    while (done < size) {
+        const ssize_t got = pread(fd, bytes + done, size - done, offset + (off_t)done);
+        if (got < 0)
+            differ(run, "%s: reading %zu bytes at %jd: %s", side->label, size, (intmax_t)offset, strerror(errno));
+        if (got == 0)
+            break;
+        done += (size_t)got;
+    }
+    return done;
+}
+
+static void compare_range(struct run *run, const char *what, int plain_fd, int mounted_fd, uint64_t start, uint64_t end)
+{
+    static unsigned char plain[CHUNK], mounted[CHUNK];
+    for (uint64_t at = start; at < end; at += CHUNK) {
+        const size_t size = end - at < CHUNK ? (size_t)(end - at) : CHUNK;
+        const size_t plain_size = read_some(run, &run->plain, plain_fd, plain, size, (off_t)at);
+        const size_t mounted_size = read_some(run, &run->mounted, mounted_fd, mounted, size, (off_t)at);
+        if (plain_size != mounted_size)
+            differ(run, "\"%s\" at %ju: plain reads %zu bytes, mounted %zu", what, (uintmax_t)at, plain_size,
+                   mounted_size);
+        for (size_t i = 0; i < plain_size; i++)
+            if (plain[i] != mounted[i])
+                differ(run, "\"%s\" at %ju: plain has byte 0x%02x, mounted 0x%02x", what, (uintmax_t)at + i, plain[i],
+                       mounted[i]);
+    }
+}
+
+/* All of a small file; of a large one both ends, the range that was touched with what is around it, and two draws. */
+static void compare_content(struct run *run, const char *what, int plain_fd, int mounted_fd, uint64_t size)
+{
+    if (size <= CONTENT_ALL_MAX || test_random_chance(&run->random, 3)) {
+        compare_range(run, what, plain_fd, mounted_fd, 0, size + 1);
+        return;
+    }
+    const uint64_t around = 9000;
+    const uint64_t touched = run->op.offset < size ? run->op.offset : size;
+    const uint64_t touched_end = touched + run->op.size < size ? touched + run->op.size : size;
+    compare_range(run, what, plain_fd, mounted_fd, touched > around ? touched - around : 0, touched_end + around);
+    compare_range(run, what, plain_fd, mounted_fd, 0, 4096);
+    compare_range(run, what, plain_fd, mounted_fd, size - 2 * around, size + 1);
+    for (unsigned i = 0; i < 2; i++) {
+        const uint64_t at = test_random_below(&run->random, size);
+        compare_range(run, what, plain_fd, mounted_fd, at, at + 8192);
+    }
+}
+
+/* A descriptor to read what `fd` is open on, also when it is not open for reading or has no name any more. */
+static int reopen(int fd)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+}
+
+static void compare_slot(struct run *run, unsigned slot, bool whole)
+{
+    const int fds[2] = {run->plain.fds[slot], run->mounted.fds[slot]};
+    struct stat plain, mounted;
+    char what[32];
+    if (fds[0] < 0)
+        return;
+    snprintf(what, sizeof what, "slot %u", slot);
+    if (fstat(fds[0], &plain) < 0 || fstat(fds[1], &mounted) < 0)
+        differ(run, "fstat of slot %u: %s", slot, strerror(errno));
+    compare_stat(run, what, &plain, &mounted);
+    if (!S_ISREG(plain.st_mode))
+        return;
+    compare_number(run, what, "position", lseek(fds[0], 0, SEEK_CUR), lseek(fds[1], 0, SEEK_CUR));
+    const bool readable = (fcntl(fds[0], F_GETFL) & O_ACCMODE) != O_WRONLY;
+    const bool again = !readable || test_random_chance(&run->random, 30);
+    const int read_fds[2] = {again ? reopen(fds[0]) : fds[0], again ? reopen(fds[1]) : fds[1]};
+    if ((read_fds[0] < 0) != (read_fds[1] < 0))
+        differ(run, "slot %u: opening it again for reading: plain %d, mounted %d, %s", slot, read_fds[0], read_fds[1],
+               strerror(errno));
+    if (read_fds[0] >= 0) {
+        if (whole)
+            compare_range(run, what, read_fds[0], read_fds[1], 0, (uint64_t)plain.st_size + 1);
+        else
+            compare_content(run, what, read_fds[0], read_fds[1], (uint64_t)plain.st_size);
+    }
+    for (unsigned i = 0; again && i < 2; i++)
+        if (read_fds[i] >= 0)
+            close(read_fds[i]);
+}
+
+static void compare_file(struct run *run, const char *path, const char *plain_path, const char *mounted_path,
+                         uint64_t size, bool whole)
+{
+    const int plain_fd = open(plain_path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    const int plain_errno = plain_fd < 0 ? errno : 0;
+    const int mounted_fd = open(mounted_path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    compare_number(run, path, "errno of open", plain_errno, mounted_fd < 0 ? errno : 0);
+    if (plain_fd < 0)
+        return;
+    if (whole)
+        compare_range(run, path, plain_fd, mounted_fd, 0, size + 1);
+    else
+        compare_content(run, path, plain_fd, mounted_fd, size);
+    close(plain_fd);
+    close(mounted_fd);
+}
+
+/* Attributes of what the path names (not following), and content if it is a regular file. */
+static void compare_path(struct run *run, const char *path, bool with_content, bool whole)
+{
+    char plain_path[PATH_SIZE], mounted_path[PATH_SIZE];
+    struct stat plain, mounted;
+    full_path(&run->plain, path, plain_path);
+    full_path(&run->mounted, path, mounted_path);
+    const int plain_errno = lstat(plain_path, &plain) < 0 ? errno : 0;
+    const int mounted_errno = lstat(mounted_path, &mounted) < 0 ? errno : 0;
+    compare_number(run, path, "errno of lstat", plain_errno, mounted_errno);
+    if (plain_errno != 0)
+        return;
+    compare_stat(run, path, &plain, &mounted);
+    if (with_content && S_ISREG(plain.st_mode))
+        compare_file(run, path, plain_path, mounted_path, (uint64_t)plain.st_size, whole);
+}
+
+/* ---- the whole tree ---- */
+
+static void compare_text(struct run *run, const char *what, const char *path)
+{
+    if (run->plain.text_size != run->mounted.text_size ||
+        memcmp(run->plain.text, run->mounted.text, run->plain.text_size) != 0)
+        differ(run, "%s of \"%s\": plain has %zu bytes, mounted %zu, or they differ", what, path, run->plain.text_size,
+               run->mounted.text_size);
+}
+
+static void compare_xattrs(struct run *run, const char *path)
+{
+    char names[8192], plain_path[PATH_SIZE], mounted_path[PATH_SIZE];
+    full_path(&run->plain, path, plain_path);
+    full_path(&run->mounted, path, mounted_path);
+    compare_number(run, path, "attribute names", do_listxattr(&run->plain, plain_path),
+                   do_listxattr(&run->mounted, mounted_path));
+    compare_text(run, "attribute names", path);
+    const size_t size = run->plain.text_size;
+    memcpy(names, run->plain.text, size);
+    for (size_t at = 0; at < size; at += strlen(names + at) + 1) {
+        const ssize_t plain = lgetxattr(plain_path, names + at, run->plain.text, sizeof run->plain.text);
+        const ssize_t mounted = lgetxattr(mounted_path, names + at, run->mounted.text, sizeof run->mounted.text);
+        compare_number(run, path, names + at, plain, mounted);
+        run->plain.text_size = run->mounted.text_size = plain > 0 ? (size_t)plain : 0;
+        compare_text(run, names + at, path);
+    }
+}
+
+/* Two names of one inode on one side have to be names of one inode on the other. */
+static void compare_identity(struct run *run, const char *path)
+{
+    char plain_path[PATH_SIZE], mounted_path[PATH_SIZE];
+    struct stat plain, mounted;
+    if (lstat(full_path(&run->plain, path, plain_path), &plain) < 0 ||
+        lstat(full_path(&run->mounted, path, mounted_path), &mounted) < 0)
+        differ(run, "lstat of \"%s\": %s", path, strerror(errno));
+    if (S_ISDIR(plain.st_mode) || plain.st_nlink < 2)
+        return;
+    for (size_t i = 0; i < run->pair_count; i++)
+        if ((run->pairs[i].plain == plain.st_ino) != (run->pairs[i].mounted == mounted.st_ino))
+            differ(run, "\"%s\" shares its inode with another name on one side only", path);
+    if (run->pair_count < PAIRS_MAX)
+        run->pairs[run->pair_count++] = (struct pair){.plain = plain.st_ino, .mounted = mounted.st_ino};
+}
+
+static void compare_tree(struct run *run, const char *path);
+
+static void compare_entry(struct run *run, const char *path)
+{
+    char plain_path[PATH_SIZE], mounted_path[PATH_SIZE];
+    struct stat st;
+    compare_path(run, path, true, true);
+    compare_identity(run, path);
+    if (run->xattrs)
+        compare_xattrs(run, path);
+    if (lstat(full_path(&run->plain, path, plain_path), &st) < 0)
+        differ(run, "lstat of \"%s\": %s", path, strerror(errno));
+    if (S_ISDIR(st.st_mode))
+        compare_tree(run, path);
+    if (!S_ISLNK(st.st_mode))
+        return;
+    full_path(&run->mounted, path, mounted_path);
+    const ssize_t plain = readlink(plain_path, run->plain.text, sizeof run->plain.text);
+    const ssize_t mounted = readlink(mounted_path, run->mounted.text, sizeof run->mounted.text);
+    compare_number(run, path, "length of the target", plain, mounted);
+    run->plain.text_size = run->mounted.text_size = plain > 0 ? (size_t)plain : 0;
+    compare_text(run, "target", path);
+}
+
+static void compare_tree(struct run *run, const char *path)
+{
+    char full[PATH_SIZE];
+    compare_number(run, path, "errno of readdir", do_readdir(&run->plain, full_path(&run->plain, path, full)),
+                   do_readdir(&run->mounted, full_path(&run->mounted, path, full)));
+    compare_text(run, "names", path);
+    const size_t size = run->plain.text_size;
+    char *names = malloc(size);
+    assert(names != NULL);
+    memcpy(names, run->plain.text, size);
+    for (size_t at = 0; at < size; at += strlen(names + at) + 1) {
+        const char *name = names + at + 1; /* behind the type */
+        char child[PATH_SIZE];
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+            continue;
+        const int child_size = strcmp(path, ".") == 0 ? snprintf(child, sizeof child, "%s", name)
+                                                      : snprintf(child, sizeof child, "%s/%s", path, name);
+        assert(child_size > 0 && (size_t)child_size < sizeof child);
+        compare_entry(run, child);
+    }
+    free(names);
+}
+
+static void compare_everything(struct run *run)
+{
+    run->pair_count = 0;
+    compare_tree(run, ".");
+    for (unsigned slot = 0; slot < GEN_SLOTS; slot++)
+        compare_slot(run, slot, true);
+}
+
+/* ---- one step ---- */
+
+static bool is_slot_kind(enum gen_kind kind)
+{
+    switch (kind) {
+    case GEN_CLOSE:
+    case GEN_PWRITE:
+    case GEN_WRITE:
+    case GEN_PREAD:
+    case GEN_FTRUNCATE:
+    case GEN_ALLOCATE:
+    case GEN_SEEK:
+    case GEN_MMAP_WRITE:
+    case GEN_FSYNC:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool is_xattr_kind(enum gen_kind kind)
+{
+    return kind == GEN_SETXATTR || kind == GEN_GETXATTR || kind == GEN_LISTXATTR || kind == GEN_REMOVEXATTR;
+}
+
+/* The cell of a plain file: by inode number and time of birth, because inode numbers are used again. */
+static unsigned cell_of(int fd)
+{
+    struct statx stx = {0};
+    (void)!statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &stx);
+    const uint64_t birth = (uint64_t)stx.stx_btime.tv_sec * 1000000007u + stx.stx_btime.tv_nsec / 1000u;
+    return (unsigned)((stx.stx_ino * 31u + birth) % INO_CELLS);
+}
+
+/* Read-write descriptors count as long as the daemon may know them (protected rows: see the top). */
+static void note_mappable(struct run *run)
+{
+    for (unsigned slot = 0; slot < GEN_SLOTS; slot++) {
+        const int fd = run->plain.fds[slot];
+        if (fd >= 0 && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR)
+            run->mappable_step[cell_of(fd)] = run->step;
+    }
+}
+
+static void note_append_to(struct run *run, int fd)
+{
+    const unsigned cell = cell_of(fd);
+    if (run->mappable_step[cell] != 0 && run->step - run->mappable_step[cell] < RELEASE_STEPS)
+        run->is_protected[cell] = true;
+}
+
+static void note_append(struct run *run)
+{
+    const struct gen_op *op = &run->op;
+    char path[PATH_SIZE];
+    if (op->kind == GEN_APPEND_ROWS) {
+        const int fd = open(full_path(&run->plain, op->path, path), O_PATH | O_CLOEXEC);
+        if (fd < 0)
+            return;
+        note_append_to(run, fd);
+        close(fd);
+    } else if (op->kind == GEN_PWRITE || op->kind == GEN_WRITE) {
+        if ((fcntl(run->plain.fds[op->slot], F_GETFL) & O_APPEND) != 0)
+            note_append_to(run, run->plain.fds[op->slot]);
+    }
+}
+
+static bool should_skip_slot(struct run *run)
+{
+    const struct gen_op *op = &run->op;
+    const int fd = run->plain.fds[op->slot];
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return true;
+    if (op->kind == GEN_CLOSE || op->kind == GEN_FSYNC)
+        return false;
+    if (!S_ISREG(st.st_mode))
+        return true;
+    if (op->kind == GEN_ALLOCATE)
+        return !run->allocate_modes[op->flags];
+    if (op->kind == GEN_MMAP_WRITE)
+        return (fcntl(fd, F_GETFL) & O_APPEND) != 0 || run->is_protected[cell_of(fd)];
+    return false;
+}
+
+static bool should_skip(struct run *run)
+{
+    if (is_slot_kind(run->op.kind))
+        return should_skip_slot(run);
+    return is_xattr_kind(run->op.kind) && !run->xattrs;
+}
+
+/* fallocate and truncate to the same size: filesystems differ in what becomes of mtime, so it is set. */
+static void settle_mtime(struct run *run, struct side *side)
+{
+    const struct gen_op *op = &run->op;
+    char path[PATH_SIZE];
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
+    if (side->result < 0)
+        return;
+    if (op->kind == GEN_ALLOCATE || op->kind == GEN_FTRUNCATE)
+        (void)!futimens(side->fds[op->slot], times);
+    else if (op->kind == GEN_TRUNCATE)
+        (void)!utimensat(AT_FDCWD, full_path(side, op->path, path), times, 0);
+}
+
+static void record(struct run *run)
+{
+    char line[1500];
+    gen_op_print(&run->op, line, sizeof line);
+    snprintf(run->history[run->step % HISTORY], sizeof run->history[0], "%" PRIu64 ": %s = %jd", run->step, line,
+             (intmax_t)run->plain.result);
+    if (run->print)
+        puts(run->history[run->step % HISTORY]);
+}
+
+static void compare_step(struct run *run)
+{
+    const struct gen_op *op = &run->op;
+    if (run->plain.result != run->mounted.result) {
+        differ(run, "%s: plain says %jd (%s), mounted %jd (%s)", gen_kind_name(op->kind), (intmax_t)run->plain.result,
+               run->plain.result < 0 ? strerror((int)-run->plain.result) : "done", (intmax_t)run->mounted.result,
+               run->mounted.result < 0 ? strerror((int)-run->mounted.result) : "done");
+    }
+    compare_text(run, gen_kind_name(op->kind), op->path);
+    if (op->kind == GEN_PREAD && run->plain.result > 0 &&
+        memcmp(run->plain.bytes, run->mounted.bytes, (size_t)run->plain.result) != 0)
+        differ(run, "PREAD from slot %u at %ju: the bytes differ", op->slot, (uintmax_t)op->offset);
+    if (is_slot_kind(op->kind) || op->kind == GEN_CREATE || op->kind == GEN_OPEN)
+        compare_slot(run, op->slot, false);
+    if (op->path[0] != '\0')
+        compare_path(run, op->path, op->kind == GEN_APPEND_ROWS || op->kind == GEN_TRUNCATE || op->kind == GEN_RENAME,
+                     false);
+    if (op->path2[0] != '\0')
+        compare_path(run, op->path2, true, false);
+}
+
+static void step(struct run *run)
+{
+    gen_next(&run->gen, &run->op);
+    if (should_skip(run)) {
+        run->skipped++;
+        return;
+    }
+    run->step++;
+    note_mappable(run);
+    run->plain.result = carry_out(run, &run->plain, &run->op);
+    record(run);
+    run->mounted.result = carry_out(run, &run->mounted, &run->op);
+    note_append(run);
+    settle_mtime(run, &run->plain);
+    settle_mtime(run, &run->mounted);
+    compare_step(run);
+    run->done[run->op.kind]++;
+    run->failed[run->op.kind] += run->plain.result < 0;
+    const int64_t result = run->plain.result;
+    gen_feedback(&run->gen, &run->op, result < 0 ? (int)result : 0);
+    if (run->step % FULL_EVERY_STEPS == 0)
+        compare_everything(run);
+}
+
+/* ---- calls that a generator would not make ---- */
+
+static int64_t odd_call(const struct side *side, unsigned which)
+{
+    char path[PATH_SIZE], name[300];
+    memset(name, 'x', sizeof name);
+    name[256] = '\0';
+    full_path(side, name, path);
+    const int fd = which >= 4 ? open(side->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    int64_t result = 0;
+    switch (which) {
+    case 0:
+        result = result_of(mkdir(path, 0755));
+        break;
+    case 1:
+        result = result_of(open(path, O_CREAT | O_RDWR, 0644));
+        break;
+    case 2:
+        result = result_of(symlink("x", path));
+        break;
+    case 3:
+        result = result_of(mkfifo(path, 0644));
+        break;
+    case 4:
+        result = result_of(write(fd, "x", 1));
+        break;
+    case 5:
+        result = result_of(openat(fd, "", O_RDONLY));
+        break;
+    case 6:
+        result = result_of(unlinkat(fd, ".", AT_REMOVEDIR));
+        break;
+    case 7:
+        result = result_of(mkdirat(fd, "..", 0755));
+        break;
+    case 8:
+        result = result_of(openat(fd, "missing/", O_CREAT | O_RDWR, 0644));
+        break;
+    default:
+        result = result_of(pread(fd, name, 1, 0));
+        break;
+    }
+    if (fd >= 0)
+        close(fd);
+    return result;
+}
+
+static int64_t odd_file_call(const struct side *side, unsigned which)
+{
+    char path[PATH_SIZE];
+    char byte = 'x';
+    const int fd = open(full_path(side, "odd calls", path), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return -errno;
+    int64_t result = 0;
+    switch (which) {
+    case 0:
+        result = result_of(pwrite(fd, &byte, 1, -1));
+        break;
+    case 1:
+        result = result_of(ftruncate(fd, -1));
+        break;
+    case 2:
+        result = result_of(pread(fd, &byte, 1, INT64_MAX));
+        break;
+    case 3:
+        result = result_of(pread(fd, &byte, 1, INT64_C(1) << 40));
+        break;
+    case 4:
+        result = result_of(fallocate(fd, 0, 0, 0));
+        break;
+    case 5:
+        result = result_of(fallocate(fd, FALLOC_FL_PUNCH_HOLE, 0, 10));
+        break;
+    case 6:
+        result = result_of(lseek(fd, 1, SEEK_DATA));
+        break;
+    default:
+        result = result_of(write(fd, &byte, 0));
+        break;
+    }
+    close(fd);
+    unlink(path);
+    return result;
+}
+
+static void compare_odd_calls(struct run *run)
+{
+    for (unsigned which = 0; which < 10; which++) {
+        const int64_t plain = odd_call(&run->plain, which);
+        compare_number(run, "odd call", "result", plain, odd_call(&run->mounted, which));
+    }
+    for (unsigned which = 0; which < 8; which++) {
+        const int64_t plain = odd_file_call(&run->plain, which);
+        compare_number(run, "odd call on a file", "result", plain, odd_file_call(&run->mounted, which));
+    }
+}
+
+/* ---- what both sides can do ---- */
+
+static bool can_allocate(const struct side *side, unsigned mode)
+{
+    char path[PATH_SIZE];
+    const int fd = open(full_path(side, "probe", path), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    const bool can = fd >= 0 && fallocate(fd, (int)mode, 0, 10) == 0;
+    if (fd >= 0)
+        close(fd);
+    unlink(path);
+    return can;
+}
+
+static bool can_xattr(const struct side *side)
+{
+    return lsetxattr(side->root, "user.probe", "x", 1, 0) == 0 && lremovexattr(side->root, "user.probe") == 0;
+}
+
+static bool counts_subdirectories(const struct side *side)
+{
+    char path[PATH_SIZE];
+    struct stat before = {0}, after = {0};
+    lstat(side->root, &before);
+    const bool made = mkdir(full_path(side, "probe", path), 0755) == 0;
+    lstat(side->root, &after);
+    rmdir(path);
+    return made && after.st_nlink == before.st_nlink + 1;
+}
+
+static void probe(struct run *run)
+{
+    static const unsigned modes[] = {
+        0,
+        FALLOC_FL_KEEP_SIZE,
+        FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+        FALLOC_FL_ZERO_RANGE,
+        FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
+    };
+    for (unsigned i = 0; i < ARRAY_COUNT(modes); i++) {
+        assert(modes[i] < ARRAY_COUNT(run->allocate_modes));
+        run->allocate_modes[modes[i]] = can_allocate(&run->plain, modes[i]) && can_allocate(&run->mounted, modes[i]);
+        if (!run->allocate_modes[modes[i]])
+            printf("fallocate mode %u is not compared: one side lacks it\n", modes[i]);
+    }
+    run->xattrs = can_xattr(&run->plain) && can_xattr(&run->mounted);
+    if (!run->xattrs)
+        printf("user attributes are not compared: one side lacks them\n");
+    run->directory_links = counts_subdirectories(&run->plain);
+}
+
+/* ---- main ---- */
+
+static void side_init(struct side *side, const char *label, const char *root)
+{
+    side->label = label;
+    side->root = root;
+    side->bytes = malloc(DATA_MAX);
+    assert(side->bytes != NULL);
+    for (unsigned slot = 0; slot < GEN_SLOTS; slot++)
+        side->fds[slot] = -1;
+}
+
+static void print_summary(const struct run *run)
+{
+    printf("%" PRIu64 " steps agree (%" PRIu64 " skipped):", run->step, run->skipped);
+    for (unsigned kind = 0; kind < GEN_KIND_COUNT; kind++)
+        printf(" %s %" PRIu64 "/%" PRIu64, gen_kind_name((enum gen_kind)kind), run->done[kind] - run->failed[kind],
+               run->done[kind]);
+    printf("\n");
+}
+
+static void run_steps(struct run *run, uint64_t steps)
+{
+    struct gen_config config = gen_config_default();
+    config.max_file_bytes = UINT64_C(2) << 20;
+    config.set_id_modes = true;
+    assert(config.max_write_bytes <= DATA_MAX);
+    gen_init(&run->gen, run->seed, &config);
+    test_random_init(&run->random, run->seed ^ UINT64_C(0x5eed));
+    compare_odd_calls(run);
+    while (run->step < steps)
+        step(run);
+    compare_everything(run);
+    for (unsigned slot = 0; slot < GEN_SLOTS; slot++) {
+        slot_close(&run->plain, slot);
+        slot_close(&run->mounted, slot);
+    }
+    compare_everything(run);
+    print_summary(run);
+}
+
+static _Noreturn void usage(void)
+{
+    fprintf(stderr, "usage: differential [--seed N] [--steps N] [--print] PLAIN MOUNTED\n"
+                    "       differential --compare PLAIN MOUNTED\n");
+    exit(2);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"seed", required_argument, NULL, 's'},
+        {"steps", required_argument, NULL, 'n'},
+        {"print", no_argument, NULL, 'p'},
+        {"compare", no_argument, NULL, 'c'},
+        {NULL, 0, NULL, 0},
+    };
+    struct run *run = calloc(1, sizeof *run);
+    uint64_t steps = 20000;
+    bool compare_only = false;
+    assert(run != NULL);
+    run->seed = 1;
+    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (option == 's')
+            run->seed = strtoull(optarg, NULL, 10);
+        else if (option == 'n')
+            steps = strtoull(optarg, NULL, 10);
+        else if (option == 'p')
+            run->print = true;
+        else if (option == 'c')
+            compare_only = true;
+        else
+            usage();
+    }
+    if (argc - optind != 2)
+        usage();
+    umask(0);
+    signal(SIGPIPE, SIG_IGN);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    run->start_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    side_init(&run->plain, "plain", argv[optind]);
+    side_init(&run->mounted, "mounted", argv[optind + 1]);
+    probe(run);
+    if (compare_only)
+        compare_everything(run);
+    else
+        run_steps(run, steps);
+    free(run->plain.bytes);
+    free(run->mounted.bytes);
+    free(run);
+    return 0;
+}
