@@ -1,0 +1,56 @@
+/*
+ * fusefs/fusefs.h - the daemon that serves a store through FUSE, and what belongs to mounting and unmounting it.
+ *
+ * This is all that tools/ sees. Messages for the user go to stderr until the mount answers, then to the log.
+ */
+#ifndef TBLFS_FUSEFS_FUSEFS_H
+#define TBLFS_FUSEFS_FUSEFS_H
+
+#include "base/types.h"
+
+#define FUSEFS_VERSION "0.1.0"
+
+/* What `tblfs mount` was told. Strings are owned by the structure. */
+struct fusefs_options {
+    char *data_dir;
+    char *mount_point;
+    char *log_path;            /* NULL: syslog (stderr in the foreground) */
+    uint64_t cache_size_bytes; /* 0: the store's default */
+    uint32_t checkpoint_interval_ms;
+    uint32_t max_threads; /* 0: max(16, 4 x CPUs) */
+    bool allow_other;
+    bool read_only;
+    bool no_exec;
+    bool synchronous; /* every write is an fsync too */
+    bool debug;
+    bool foreground;
+    bool create; /* make the store when the data directory is missing or empty */
+};
+
+void fusefs_options_init(struct fusefs_options *options);
+void fusefs_options_free(struct fusefs_options *options);
+
+#define FUSEFS_ERROR_SIZE 512u
+
+/*
+ * Adds a comma-separated list as given with -o ("\," is a comma in a value). `seen` remembers over several calls which
+ * options were given, so that repeated and contradictory ones are found; it starts as 0. What mount(8) and fstab add
+ * for themselves is dropped. -EINVAL: `error` says what is wrong; -ENOMEM.
+ */
+int fusefs_options_parse(struct fusefs_options *options, const char *list, uint64_t *seen,
+                         char error[FUSEFS_ERROR_SIZE]) WARN_UNUSED;
+
+/* One line for each option, for help texts. */
+const char *fusefs_options_help(void);
+
+/*
+ * Mounts and serves until unmounted. In the background (the default) it returns as soon as the mount answers, in the
+ * foreground when everything is closed. Returns an exit status, 0 or 1; what went wrong was said. Must be called
+ * before the process has any thread.
+ */
+int fusefs_run(const struct fusefs_options *options);
+
+/* Unmounts and waits until the daemon has closed the store and is gone. Returns an exit status, as above. */
+int fusefs_unmount(const char *mount_point);
+
+#endif

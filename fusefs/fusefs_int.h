@@ -1,0 +1,159 @@
+/*
+ * fusefs/fusefs_int.h - what the files of fusefs/ share.
+ *
+ * FUSE-1 Every request is answered exactly once. FUSE-2 A lookup count whose reply could not be delivered is undone.
+ * FUSE-3 No lock is held while a reply is written, but the pins of the frames that it is sent from. FUSE-4 What is told
+ * to the kernel with a long timeout changes only through this mount.
+ */
+#ifndef TBLFS_FUSEFS_FUSEFS_INT_H
+#define TBLFS_FUSEFS_FUSEFS_INT_H
+
+#include "fusefs/fusefs.h"
+#include "fusefs/kernel.h"
+#include "fusefs/log.h"
+#include "fusefs/nodes.h"
+#include "txn/store.h"
+
+struct handle;
+
+struct fusefs {
+    struct kernel_link link; /* first: the session's userdata is both */
+    struct log log;
+    const struct fusefs_options *options;
+    struct store *store;
+    struct node_table *nodes;
+    struct mutex handles_lock;  /* LOCK_RANK_LEAF */
+    struct handle *handles;     /* all open ones, guarded by handles_lock */
+    _Atomic bool dropped_logged; /* that a page write-back was dropped was said once */
+    int64_t started_ns;         /* wall clock */
+};
+
+static inline struct fusefs *fusefs_of(fuse_req_t req)
+{
+    return fuse_req_userdata(req);
+}
+
+/* ---- attributes (ops_attr.c) ---- */
+
+#define TIMEOUT_LONG_S (10.0 * 365 * 86400)
+
+void attr_to_stat(const struct store_attr *attr, struct stat *out_stat);
+/* Enters the node (one lookup) and fills in a reply that the kernel may keep. -ENOMEM. */
+int entry_make(struct fusefs *fs, struct view *view, const struct store_attr *attr,
+               struct fuse_entry_param *out_entry) WARN_UNUSED;
+/* Answers with an entry for `attr`. */
+void reply_entry(fuse_req_t req, struct view *view, const struct store_attr *attr);
+/* -ENOENT of a call on a node means that its inode is gone: ESTALE makes the kernel walk the path again. */
+int stale_if_gone(int rc);
+/* Answers with -rc. */
+void reply_error(fuse_req_t req, int rc);
+
+/* ---- names (names.c) ---- */
+
+/* May `name` be made in (or moved into) that directory? 0, or -EBUSY, -EINVAL, -EROFS, -ENAMETOOLONG. */
+int name_check_new(const struct node_identity *dir, const char *name) WARN_UNUSED;
+/* May it be removed from (or moved out of) it? 0, or -EBUSY, -ENOENT, -EROFS, -ENAMETOOLONG. */
+int name_check_old(const struct node_identity *dir, const char *name) WARN_UNUSED;
+/* May it be looked up in the store? 0, -ENOENT or -ENAMETOOLONG. */
+int name_check_lookup(const struct node_identity *dir, const char *name) WARN_UNUSED;
+/* Is it the directory of system tables? */
+bool name_is_system(const struct node_identity *dir, const char *name);
+
+/* ---- open files (handles.c) ---- */
+
+struct handle {
+    uint64_t node_id;
+    struct open_file *open; /* NULL: virtual */
+    bool read_write;        /* guards appends (fusefs/append_guard.h) */
+    char *text;             /* virtual: content as of open */
+    size_t text_size;
+    struct handle *prev, *next; /* fs->handles */
+};
+
+static inline struct handle *handle_of(const struct fuse_file_info *fi)
+{
+    return (struct handle *)(uintptr_t)fi->fh;
+}
+
+/* Opens the node's file (or shares it, when it is open) and makes a handle. -ESTALE, -ENOMEM, -EIO... */
+int handle_open(struct fusefs *fs, const struct node_identity *node, bool read_write,
+                struct handle **out_handle) WARN_UNUSED;
+/* A handle with a text of its own, which it takes over (also on failure: it is freed). */
+int handle_open_text(struct fusefs *fs, uint64_t node_id, char *text, size_t text_size,
+                     struct handle **out_handle) WARN_UNUSED;
+void handle_close(struct fusefs *fs, struct handle *handle);
+/* At the end: closes what the kernel never released. */
+void handles_close_all(struct fusefs *fs);
+/* Gives back a use that node_open_use gave. */
+void open_file_unuse(struct fusefs *fs, uint64_t node_id);
+
+/* ---- virtual files (system_tables.c) ---- */
+
+bool system_is_node(const struct node_identity *node);
+void system_stat(ino_no ino, struct stat *out_stat);
+void system_lookup_directory(fuse_req_t req); /* MNT/.tblfs */
+void system_lookup(fuse_req_t req, const struct node_identity *dir, const char *name);
+void system_readdir(fuse_req_t req, const struct node_identity *dir, size_t size, uint64_t after, bool plus);
+void system_open(fuse_req_t req, const struct node_identity *node, struct fuse_file_info *fi);
+
+/* ---- operations ---- */
+
+void op_init(void *userdata, struct fuse_conn_info *conn);
+
+void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count);
+void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets);
+void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev);
+void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
+void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name);
+void op_readlink(fuse_req_t req, fuse_ino_t ino);
+void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name);
+void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
+void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
+void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent, const char *new_name,
+               unsigned flags);
+
+void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after, struct fuse_file_info *fi);
+void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after, struct fuse_file_info *fi);
+void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+
+void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *stat, int to_set, struct fuse_file_info *fi);
+void op_statfs(fuse_req_t req, fuse_ino_t ino);
+void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
+void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags);
+void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
+
+void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi);
+void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi);
+void op_write(fuse_req_t req, fuse_ino_t ino, const char *bytes, size_t size, off_t offset, struct fuse_file_info *fi);
+void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi);
+void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi);
+void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi);
+
+/* ---- mounts (mounts.c) ---- */
+
+struct mount_entry {
+    unsigned major, minor; /* of the device */
+    char *mount_point;
+    char *type;
+    char *source;
+};
+
+#define MOUNT_TYPE "fuse.tblfs"
+
+/* The topmost mount on that path (as the kernel spells it). -ENOENT: none. -errno. */
+int mount_find_point(const char *mount_point, struct mount_entry *out_entry) WARN_UNUSED;
+/* Some mount of that store, by its data directory. -ENOENT: none. */
+int mount_find_source(const char *data_dir, struct mount_entry *out_entry) WARN_UNUSED;
+void mount_entry_free(struct mount_entry *entry);
+/* Does the daemon behind it answer? False: it is gone (ENOTCONN). */
+bool mount_is_alive(const struct mount_entry *entry);
+/* As realpath(3), but also for the root of a mount whose daemon is gone. NULL and errno. */
+char *mount_realpath(const char *path);
+
+#endif

@@ -1,0 +1,131 @@
+/*
+ * fusefs/log.c - see the header.
+ *
+ * A line is written to the file with one write(2) on an O_APPEND descriptor, so that lines of several threads (and of
+ * several daemons) do not mix.
+ */
+#include "fusefs/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <syslog.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE_SIZE 1400u
+
+static const char *level_name(enum diag_level level)
+{
+    switch (level) {
+    case DIAG_ERROR:
+        return "error";
+    case DIAG_WARNING:
+        return "warning";
+    case DIAG_INFO:
+        return "info";
+    case DIAG_DEBUG:
+        break;
+    }
+    return "debug";
+}
+
+static int level_priority(enum diag_level level)
+{
+    switch (level) {
+    case DIAG_ERROR:
+        return LOG_ERR;
+    case DIAG_WARNING:
+        return LOG_WARNING;
+    case DIAG_INFO:
+        return LOG_INFO;
+    case DIAG_DEBUG:
+        break;
+    }
+    return LOG_DEBUG;
+}
+
+/* What cannot be logged is lost: there is nobody left to tell. */
+static void write_line(int fd, const char *line, int length)
+{
+    if (length <= 0)
+        return;
+    const size_t size = (size_t)length < LINE_SIZE ? (size_t)length : LINE_SIZE - 1;
+    ssize_t written;
+    do
+        written = write(fd, line, size);
+    while (written < 0 && errno == EINTR);
+}
+
+static void emit_to_file(int fd, enum diag_level level, const char *text)
+{
+    struct timespec now;
+    struct tm parts;
+    char line[LINE_SIZE];
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    (void)localtime_r(&now.tv_sec, &parts);
+    char when[32];
+    if (strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &parts) == 0)
+        when[0] = '\0';
+    write_line(fd, line,
+               snprintf(line, sizeof line, "%s.%03ld tblfs[%ld] %s: %s\n", when, now.tv_nsec / 1000000, (long)getpid(),
+                        level_name(level), text));
+}
+
+static void emit_to_stderr(enum diag_level level, const char *text)
+{
+    char line[LINE_SIZE];
+    const char *prefix = level == DIAG_ERROR ? "" : level_name(level);
+    write_line(STDERR_FILENO, line,
+               snprintf(line, sizeof line, "tblfs: %s%s%s\n", prefix, level == DIAG_ERROR ? "" : ": ", text));
+}
+
+static void emit(struct diag *diag, enum diag_level level, const char *text)
+{
+    struct log *log = (struct log *)diag;
+    if (log->muted)
+        return;
+    const int target = log->target;
+    switch (target) {
+    case LOG_TO_SYSLOG:
+        syslog(level_priority(level), "%s", text);
+        break;
+    case LOG_TO_FILE:
+        emit_to_file(log->file_fd, level, text);
+        break;
+    default:
+        emit_to_stderr(level, text);
+        break;
+    }
+}
+
+int log_open(struct log *log, const char *file_path, bool debug)
+{
+    *log = (struct log){.diag = {.emit = emit, .max_level = debug ? DIAG_DEBUG : DIAG_INFO}, .file_fd = -1};
+    log->target = LOG_TO_STDERR;
+    if (file_path == NULL)
+        return 0;
+    log->file_fd = open(file_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+    return log->file_fd < 0 ? -errno : 0;
+}
+
+void log_background(struct log *log)
+{
+    if (log->file_fd < 0)
+        openlog("tblfs", LOG_PID, LOG_DAEMON);
+    log->target = log->file_fd < 0 ? LOG_TO_SYSLOG : LOG_TO_FILE;
+}
+
+void log_mute(struct log *log, bool muted)
+{
+    log->muted = muted;
+}
+
+void log_close(struct log *log)
+{
+    if (log->file_fd >= 0)
+        (void)close(log->file_fd);
+    if (log->target == LOG_TO_SYSLOG)
+        closelog();
+    log->file_fd = -1;
+}

@@ -1,0 +1,339 @@
+/*
+ * fusefs/ops_data.c - open files and their bytes.
+ *
+ * How a file is opened decides how the kernel sends its writes:
+ *
+ *   O_APPEND, or O_WRONLY with O_TRUNC   direct: a write comes whole (up to 255 pages), so that appends stay whole
+ *   all others                           through the page cache, which is kept between opens
+ *
+ * The offset of an append is the kernel's idea of the size and is ignored: the store puts it at the true end. Page
+ * write-back (mmap) comes from any handle, never extends the file, and never changes what was appended beside it
+ * (fusefs/append_guard.h).
+ *
+ * Locking: none of its own. A read is answered straight from pinned frames, holding nothing else.
+ */
+#include "fusefs/fusefs_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECES_MAX 1000u /* of one reply: writev(2) takes 1024 */
+
+/* ---- open, create, release ---- */
+
+static unsigned kill_priv_by_caller(fuse_req_t req, unsigned flag)
+{
+    return kernel_leaves_kill_priv(&fusefs_of(req)->link) && fuse_req_ctx(req)->uid != 0 ? flag : 0;
+}
+
+static void set_open_flags(struct fuse_file_info *fi)
+{
+    const int access = fi->flags & O_ACCMODE;
+    const bool direct = (fi->flags & O_APPEND) != 0 || (access == O_WRONLY && (fi->flags & O_TRUNC) != 0);
+    fi->direct_io = direct ? 1 : 0;
+    fi->keep_cache = direct ? 0 : 1;
+    fi->noflush = access == O_RDONLY ? 1 : 0;
+}
+
+static int open_node(fuse_req_t req, const struct node_identity *node, struct fuse_file_info *fi)
+{
+    struct fusefs *fs = fusefs_of(req);
+    struct handle *handle = NULL;
+    int rc = handle_open(fs, node, (fi->flags & O_ACCMODE) == O_RDWR, &handle);
+    if (rc != 0)
+        return rc;
+    if ((fi->flags & O_TRUNC) != 0 && (fi->flags & O_ACCMODE) != O_RDONLY) {
+        const struct store_attr empty = {.size_bytes = 0};
+        struct store_attr after;
+        const unsigned set = STORE_SET_SIZE | kill_priv_by_caller(req, STORE_SET_KILL_SUID);
+        rc = stale_if_gone(store_setattr(fs->store, node->view, node->ino, set, &empty, &after));
+        if (rc == 0)
+            append_guard_cut(&handle->open->guard, 0);
+    }
+    if (rc != 0) {
+        handle_close(fs, handle);
+        return rc;
+    }
+    fi->fh = (uintptr_t)handle;
+    set_open_flags(fi);
+    return 0;
+}
+
+void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct fusefs *fs = fusefs_of(req);
+    struct node_identity node;
+    int rc = node_find(fs->nodes, ino, &node);
+    if (rc == 0 && system_is_node(&node)) {
+        system_open(req, &node, fi);
+        return;
+    }
+    if (rc == 0)
+        rc = open_node(req, &node, fi);
+    if (rc != 0)
+        reply_error(req, rc);
+    else if (fuse_reply_open(req, fi) != 0)
+        handle_close(fs, handle_of(fi)); /* interrupted: no release will come */
+}
+
+/* Makes the file, or finds the one that is there unless O_EXCL says no. */
+static int create_or_find(fuse_req_t req, const struct node_identity *dir, const char *name, mode_t mode, int flags,
+                          struct store_attr *out_attr)
+{
+    struct store *store = fusefs_of(req)->store;
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+    const struct store_who who = {.uid = ctx->uid, .gid = ctx->gid};
+    const struct store_name store_name = {.bytes = name, .size = strlen(name)};
+    int rc = store_create(store, dir->view, dir->ino, store_name, (mode & ~(mode_t)S_IFMT) | S_IFREG, 0, who, out_attr);
+    if (rc != -EEXIST || (flags & O_EXCL) != 0)
+        return rc;
+    rc = store_lookup(store, dir->view, dir->ino, store_name, out_attr);
+    return rc == 0 && (out_attr->mode & S_IFMT) != S_IFREG ? -EEXIST : rc;
+}
+
+/* Enters the node of a file just made and opens it. On failure nothing stays. */
+static int enter_and_open(fuse_req_t req, struct view *view, const struct store_attr *attr, struct fuse_file_info *fi,
+                          struct fuse_entry_param *out_entry)
+{
+    struct fusefs *fs = fusefs_of(req);
+    int rc = entry_make(fs, view, attr, out_entry);
+    if (rc != 0)
+        return rc;
+    const struct node_identity node = {.id = out_entry->ino, .view = view, .ino = attr->ino, .type = S_IFREG};
+    rc = open_node(req, &node, fi);
+    if (rc != 0)
+        node_forget(fs->nodes, out_entry->ino, 1);
+    else if ((fi->flags & O_TRUNC) != 0)
+        out_entry->attr.st_size = 0;
+    return rc;
+}
+
+void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+{
+    struct fusefs *fs = fusefs_of(req);
+    struct node_identity dir;
+    struct store_attr attr;
+    struct fuse_entry_param entry;
+    int rc = node_find(fs->nodes, parent, &dir);
+    if (rc == 0)
+        rc = name_check_new(&dir, name);
+    if (rc == 0)
+        rc = create_or_find(req, &dir, name, mode, fi->flags, &attr);
+    if (rc == 0)
+        rc = enter_and_open(req, dir.view, &attr, fi, &entry);
+    if (rc != 0) {
+        reply_error(req, rc);
+    } else if (fuse_reply_create(req, &entry, fi) != 0) {
+        handle_close(fs, handle_of(fi));
+        node_forget(fs->nodes, entry.ino, 1); /* FUSE-2 */
+    }
+}
+
+void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    (void)ino;
+    handle_close(fusefs_of(req), handle_of(fi));
+    reply_error(req, 0);
+}
+
+/* ---- read ---- */
+
+static void read_text(fuse_req_t req, const struct handle *handle, size_t size, off_t offset)
+{
+    const size_t start = (uint64_t)offset < handle->text_size ? (size_t)offset : handle->text_size;
+    const size_t left = handle->text_size - start;
+    (void)fuse_reply_buf(req, handle->text + start, left < size ? left : size);
+}
+
+/* With a copy: when there are too few frames to pin, or too many pieces for one reply. */
+static void read_copied(fuse_req_t req, struct store_file *file, size_t size, off_t offset)
+{
+    size_t got = 0;
+    char *buffer = malloc(size);
+    int rc = buffer == NULL ? -ENOMEM : 0;
+    if (rc == 0)
+        rc = store_read(file, (uint64_t)offset, buffer, size, &got);
+    if (rc != 0)
+        reply_error(req, rc);
+    else
+        (void)fuse_reply_buf(req, buffer, got);
+    free(buffer);
+}
+
+void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+    const struct handle *handle = handle_of(fi);
+    struct content_pieces pieces;
+    struct frame_budget budget;
+    (void)ino;
+    if (handle->open == NULL) {
+        read_text(req, handle, size, offset);
+        return;
+    }
+    const int rc = store_read_pieces(handle->open->file, (uint64_t)offset, size, &pieces, &budget);
+    if (rc == -E2BIG) {
+        read_copied(req, handle->open->file, size, offset);
+        return;
+    }
+    if (rc != 0) {
+        reply_error(req, rc);
+        return;
+    }
+    const bool sendable = pieces.count <= PIECES_MAX;
+    if (sendable)
+        (void)fuse_reply_iov(req, pieces.iov, (int)pieces.count);
+    content_pieces_release(&pieces);
+    frame_budget_release(&budget);
+    if (!sendable)
+        read_copied(req, handle->open->file, size, offset);
+}
+
+/* ---- write ---- */
+
+static int write_at(fuse_req_t req, struct open_file *open, const char *bytes, size_t size, off_t offset)
+{
+    uint64_t end;
+    return store_write(open->file, (uint64_t)offset, bytes, size, kill_priv_by_caller(req, STORE_WRITE_KILL_SUID),
+                       &end);
+}
+
+/* GUARD-1: while a read-write handle is open, the append is announced before it happens. */
+static int write_append(fuse_req_t req, struct open_file *open, const char *bytes, size_t size)
+{
+    const unsigned flags = STORE_WRITE_APPEND | kill_priv_by_caller(req, STORE_WRITE_KILL_SUID);
+    struct store_attr before;
+    uint64_t end = 0;
+    if (!append_guard_is_needed(&open->guard))
+        return store_write(open->file, 0, bytes, size, flags, &end);
+    int rc = store_file_getattr(open->file, &before);
+    if (rc != 0)
+        return rc;
+    append_guard_begin(&open->guard, before.size_bytes);
+    rc = store_write(open->file, 0, bytes, size, flags, &end);
+    append_guard_end(&open->guard, rc == 0 ? end - size : 0, rc == 0 ? end : 0);
+    return rc;
+}
+
+static void log_dropped_once(struct fusefs *fs, ino_no ino)
+{
+    if (!atomic_exchange(&fs->dropped_logged, true))
+        diag_log(&fs->log.diag, DIAG_WARNING,
+                 "inode %llu: stores through a shared mapping met rows appended meanwhile; the rows were kept (said "
+                 "once)",
+                 (unsigned long long)ino);
+}
+
+/* Page write-back: what lies behind the end was never the file's, what was appended meanwhile is not the mapping's. */
+static int write_back_pages(struct fusefs *fs, struct open_file *open, const char *bytes, size_t size, off_t offset)
+{
+    const uint64_t first_byte = (uint64_t)offset;
+    struct store_attr attr;
+    struct guard_range part = {.first_byte = first_byte, .end_byte = first_byte};
+    uint64_t written_bytes = 0, file_end;
+    int rc = store_file_getattr(open->file, &attr); /* GUARD-1: size first */
+    if (rc != 0)
+        return rc;
+    const uint64_t end_byte = first_byte + size < attr.size_bytes ? first_byte + size : attr.size_bytes;
+    while (rc == 0 && append_guard_clip(&open->guard, part.end_byte, end_byte, &part)) {
+        const uint64_t part_size = part.end_byte - part.first_byte;
+        rc = store_write(open->file, part.first_byte, bytes + (part.first_byte - first_byte), part_size,
+                         STORE_WRITE_NO_EXTEND, &file_end);
+        written_bytes += part_size;
+    }
+    if (rc == 0 && first_byte < end_byte && written_bytes < end_byte - first_byte)
+        log_dropped_once(fs, attr.ino);
+    return rc;
+}
+
+void op_write(fuse_req_t req, fuse_ino_t ino, const char *bytes, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+    struct open_file *open = handle_of(fi)->open;
+    int rc;
+    (void)ino;
+    if (open == NULL)
+        rc = -EROFS;
+    else if (offset < 0)
+        rc = -EINVAL;
+    else if (size == 0)
+        rc = 0;
+    else if (fi->writepage)
+        rc = write_back_pages(fusefs_of(req), open, bytes, size, offset);
+    else if ((fi->flags & O_APPEND) != 0)
+        rc = write_append(req, open, bytes, size);
+    else
+        rc = write_at(req, open, bytes, size, offset);
+    if (rc != 0)
+        reply_error(req, rc);
+    else
+        (void)fuse_reply_write(req, size);
+}
+
+/* ---- the rest ---- */
+
+void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
+{
+    (void)ino;
+    (void)data_only;
+    (void)fi;
+    reply_error(req, store_sync(fusefs_of(req)->store));
+}
+
+/* STORE_ALLOCATE_* of FALLOC_FL_*. */
+static int allocate_mode(int mode, unsigned *out_mode)
+{
+    switch (mode) {
+    case 0:
+        *out_mode = 0;
+        return 0;
+    case FALLOC_FL_KEEP_SIZE:
+        *out_mode = STORE_ALLOCATE_KEEP_SIZE;
+        return 0;
+    case FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE:
+        *out_mode = STORE_ALLOCATE_PUNCH | STORE_ALLOCATE_KEEP_SIZE;
+        return 0;
+    case FALLOC_FL_ZERO_RANGE:
+        *out_mode = STORE_ALLOCATE_ZERO;
+        return 0;
+    case FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE:
+        *out_mode = STORE_ALLOCATE_ZERO | STORE_ALLOCATE_KEEP_SIZE;
+        return 0;
+    default:
+        return -EOPNOTSUPP;
+    }
+}
+
+void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
+{
+    const struct handle *handle = handle_of(fi);
+    unsigned store_mode = 0;
+    (void)ino;
+    int rc = allocate_mode(mode, &store_mode);
+    if (rc == 0 && (offset < 0 || length <= 0))
+        rc = -EINVAL;
+    if (rc == 0 && handle->open == NULL)
+        rc = -EROFS;
+    if (rc == 0)
+        rc = store_allocate(handle->open->file, (uint64_t)offset, (uint64_t)length, store_mode);
+    reply_error(req, rc);
+}
+
+void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
+{
+    const struct handle *handle = handle_of(fi);
+    uint64_t found = 0;
+    int rc = 0;
+    (void)ino;
+    if (handle->open == NULL || (whence != SEEK_DATA && whence != SEEK_HOLE))
+        rc = -EINVAL;
+    else if (offset < 0)
+        rc = -ENXIO;
+    else
+        rc = store_seek(handle->open->file, (uint64_t)offset, whence == SEEK_HOLE, &found);
+    if (rc != 0)
+        reply_error(req, rc);
+    else
+        (void)fuse_reply_lseek(req, (off_t)found);
+}

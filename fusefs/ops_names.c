@@ -1,0 +1,202 @@
+/*
+ * fusefs/ops_names.c - operations on names.
+ *
+ * The kernel has checked permissions, and holds the directories' locks for everything that changes one. What is left is
+ * to find the nodes, to keep reserved names out, and to hand over to the store.
+ *
+ * Locking: none of its own.
+ */
+#include "fusefs/fusefs_int.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/fs.h>
+#include <string.h>
+
+static struct store_name name_of(const char *name)
+{
+    return (struct store_name){.bytes = name, .size = strlen(name)};
+}
+
+static struct store_who who_of(fuse_req_t req)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+    return (struct store_who){.uid = ctx->uid, .gid = ctx->gid};
+}
+
+void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+    struct fusefs *fs = fusefs_of(req);
+    struct node_identity dir;
+    struct store_attr attr;
+    int rc = node_find(fs->nodes, parent, &dir);
+    if (rc == 0 && system_is_node(&dir)) {
+        system_lookup(req, &dir, name);
+        return;
+    }
+    if (rc == 0 && name_is_system(&dir, name)) {
+        system_lookup_directory(req);
+        return;
+    }
+    if (rc == 0)
+        rc = name_check_lookup(&dir, name);
+    if (rc == 0)
+        rc = store_lookup(fs->store, dir.view, dir.ino, name_of(name), &attr);
+    if (rc != 0)
+        reply_error(req, rc);
+    else
+        reply_entry(req, dir.view, &attr);
+}
+
+void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count)
+{
+    node_forget(fusefs_of(req)->nodes, ino, count);
+    fuse_reply_none(req);
+}
+
+void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+    struct fusefs *fs = fusefs_of(req);
+    for (size_t index = 0; index < count; index++)
+        node_forget(fs->nodes, forgets[index].ino, forgets[index].nlookup);
+    fuse_reply_none(req);
+}
+
+/* Finds the directory in which `name` is to be made. */
+static int find_for_new(struct fusefs *fs, fuse_ino_t parent, const char *name, struct node_identity *out_dir)
+{
+    const int rc = node_find(fs->nodes, parent, out_dir);
+    return rc != 0 ? rc : name_check_new(out_dir, name);
+}
+
+static int find_for_removal(struct fusefs *fs, fuse_ino_t parent, const char *name, struct node_identity *out_dir)
+{
+    const int rc = node_find(fs->nodes, parent, out_dir);
+    return rc != 0 ? rc : name_check_old(out_dir, name);
+}
+
+void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
+{
+    struct fusefs *fs = fusefs_of(req);
+    struct node_identity dir;
+    struct store_attr attr;
+    int rc = find_for_new(fs, parent, name, &dir);
+    if (rc == 0)
+        rc = store_create(fs->store, dir.view, dir.ino, name_of(name), mode, (uint32_t)rdev, who_of(req), &attr);
+    if (rc != 0)
+        reply_error(req, rc);
+    else
+        reply_entry(req, dir.view, &attr);
+}
+
+void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+{
+    op_mknod(req, parent, name, (mode & ~(mode_t)S_IFMT) | S_IFDIR, 0);
+}
+
+void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
+{
+    struct fusefs *fs = fusefs_of(req);
+    struct node_identity dir;
+    struct store_attr attr;
+    int rc = find_for_new(fs, parent, name, &dir);
+    if (rc == 0)
+        rc = store_symlink(fs->store, dir.view, dir.ino, name_of(name), target, who_of(req), &attr);
+    if (rc != 0)
+        reply_error(req, rc);
+    else
+        reply_entry(req, dir.view, &attr);
+}
+
+void op_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+    struct fusefs *fs = fusefs_of(req);
+    struct node_identity node;
+    char target[PATH_MAX];
+    size_t size = 0;
+    int rc = node_find(fs->nodes, ino, &node);
+    if (rc == 0 && system_is_node(&node))
+        rc = -EINVAL;
+    if (rc == 0)
+        rc = stale_if_gone(store_readlink(fs->store, node.view, node.ino, target, sizeof target - 1, &size));
+    if (rc != 0) {
+        reply_error(req, rc);
+        return;
+    }
+    target[size] = '\0';
+    (void)fuse_reply_readlink(req, target);
+}
+
+void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
+{
+    struct fusefs *fs = fusefs_of(req);
+    struct node_identity node, dir;
+    struct store_attr attr;
+    int rc = node_find(fs->nodes, ino, &node);
+    if (rc == 0)
+        rc = find_for_new(fs, new_parent, new_name, &dir);
+    if (rc == 0 && node.view != dir.view)
+        rc = -EPERM;
+    if (rc == 0)
+        rc = store_link(fs->store, dir.view, node.ino, dir.ino, name_of(new_name), &attr);
+    if (rc != 0)
+        reply_error(req, rc);
+    else
+        reply_entry(req, dir.view, &attr);
+}
+
+void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+    struct fusefs *fs = fusefs_of(req);
+    struct node_identity dir;
+    int rc = find_for_removal(fs, parent, name, &dir);
+    if (rc == 0)
+        rc = store_unlink(fs->store, dir.view, dir.ino, name_of(name));
+    reply_error(req, rc);
+}
+
+void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+    struct fusefs *fs = fusefs_of(req);
+    struct node_identity dir;
+    int rc = find_for_removal(fs, parent, name, &dir);
+    if (rc == 0)
+        rc = store_rmdir(fs->store, dir.view, dir.ino, name_of(name));
+    reply_error(req, rc);
+}
+
+/* STORE_RENAME_* of RENAME_*; -EINVAL: a kind of rename that is not ours (whiteouts). */
+static int rename_flags(unsigned flags, unsigned *out_flags)
+{
+    switch (flags) {
+    case 0:
+        *out_flags = 0;
+        return 0;
+    case RENAME_NOREPLACE:
+        *out_flags = STORE_RENAME_NOREPLACE;
+        return 0;
+    case RENAME_EXCHANGE:
+        *out_flags = STORE_RENAME_EXCHANGE;
+        return 0;
+    default:
+        return -EINVAL;
+    }
+}
+
+void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent, const char *new_name,
+               unsigned flags)
+{
+    struct fusefs *fs = fusefs_of(req);
+    struct node_identity from, to;
+    unsigned store_flags = 0;
+    int rc = rename_flags(flags, &store_flags);
+    if (rc == 0)
+        rc = find_for_removal(fs, parent, name, &from);
+    if (rc == 0)
+        rc = find_for_new(fs, new_parent, new_name, &to);
+    if (rc == 0 && from.view != to.view)
+        rc = -EPERM; /* not EXDEV: mv would copy, and then remove at once on the other side */
+    if (rc == 0)
+        rc = store_rename(fs->store, from.view, from.ino, name_of(name), to.ino, name_of(new_name), store_flags);
+    reply_error(req, rc);
+}
