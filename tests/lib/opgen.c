@@ -533,7 +533,12 @@ const char *gen_kind_name(enum gen_kind kind)
 static size_t print_escaped(char *out, size_t capacity, const char *text)
 {
     size_t at = 0;
-    for (; *text != '\0' && at + 5 < capacity; text++) {
+    for (; *text != '\0' && at + 16 < capacity; text++) {
+        if (strncmp(text, NAME_255, sizeof NAME_255 - 1) == 0) {
+            at += (size_t)snprintf(out + at, capacity - at, "<255 bytes>");
+            text += sizeof NAME_255 - 2;
+            continue;
+        }
         const unsigned char byte = (unsigned char)*text;
         if (byte >= ' ' && byte < 127 && byte != '"' && byte != '\\')
             out[at++] = *text;
