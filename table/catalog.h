@@ -8,7 +8,8 @@
  * under the gate).
  *
  * CATALOG-1 Keys ascend strictly within a page and across pages; an inner entry's key is <= every key below it and >
- * every key before. CATALOG-2 No page but a root leaf is empty; the root is not an inner page with one entry.
+ * every key before. CATALOG-2 No page is empty (an empty tree has no page). A root with a single entry gives way to the
+ * page below it in the batch that makes it so, and that one too if the batch had it pinned.
  */
 #ifndef TBLFS_TABLE_CATALOG_H
 #define TBLFS_TABLE_CATALOG_H
@@ -21,6 +22,9 @@ struct catalog_key {
     uint64_t sub;
     uint8_t type; /* enum item_type */
 };
+
+/* Pages that a reader (get, scan, find, check, visit) has pinned at a time, at most. */
+#define CATALOG_READER_PINS CATALOG_MAX_HEIGHT
 
 int catalog_key_compare(const struct catalog_key *a, const struct catalog_key *b); /* <0, 0, >0 */
 
@@ -45,14 +49,16 @@ struct catalog_batch {
     struct view *view;
     struct catalog_edit *edits; /* one per key, in order of first mention */
     unsigned count, capacity;
-    struct catalog_plan *plan; /* pinned pages, promised blocks; NULL before plan */
+    uint32_t *index; /* hash index over edits, once there are many */
+    uint32_t index_size;
+    struct catalog_plan *plan; /* pinned pages, promised blocks; NULL before plan and after apply */
 };
 
 void catalog_batch_init(struct catalog_batch *batch, struct view *view);
 /* Frees everything the batch holds; undoes a plan that was not applied. */
 void catalog_batch_free(struct catalog_batch *batch);
 /* The item exists with this value after the batch. A second edit of a key replaces the first. -ENOMEM; -E2BIG: value
- * too large. */
+ * too large; -EINVAL: it would not pass the check of a page that holds it (catalog_format.h). */
 int catalog_batch_put(struct catalog_batch *batch, const struct catalog_key *key, const void *value,
                       size_t value_size) WARN_UNUSED;
 /* The item does not exist after the batch (it need not exist before). */
@@ -64,13 +70,18 @@ int catalog_batch_get(struct catalog_batch *batch, const struct catalog_key *key
 int catalog_batch_scan(struct catalog_batch *batch, const struct catalog_key *first, const struct catalog_key *last,
                        catalog_item_fn *fn, void *arg) WARN_UNUSED;
 
-/* Frames in the worst case for a batch of `edits`, for frame_budget_take. */
+/* Frames for a batch of `edits`, for frame_budget_take: the worst case of a tree of height 4 (8 million leaves, 64 GB).
+ * Higher trees hardly ever need more; then plan says so. 10 * edits + 4 in all. */
 void catalog_frames_needed(unsigned edits, uint32_t *out_pins, uint32_t *out_news);
 
-/* -E2BIG: the budget is smaller than catalog_frames_needed(batch->count): take a larger one and try again. -EIO,
- * -ENOSPC, -ENOMEM. */
+/* The batch's view must be writable (-EROFS). Pins what apply will touch and promises what it may allocate; changes
+ * nothing. The budget must outlive the plan. -E2BIG: the budget is smaller than needed (never with
+ * catalog_frames_needed(batch->count) while the tree's height is at most 4): take one for twice the edits and try
+ * again. -EIO, -ENOSPC, -ENOMEM; -EFBIG: higher than CATALOG_MAX_HEIGHT. Nothing may be added to the batch between plan
+ * and apply. */
 int catalog_batch_plan(struct catalog_batch *batch, struct frame_budget *budget) WARN_UNUSED;
-/* Changes view->root and its pages; retires what leaves. Cannot fail. */
+/* Changes view->root and its pages; retires what leaves. Cannot fail. The edits stay in the batch until
+ * catalog_batch_free. */
 void catalog_batch_apply(struct catalog_batch *batch);
 
 /* As content_visit, for the catalog tree. */
@@ -104,6 +115,8 @@ struct inode {
 
 int inode_get(struct view *view, ino_no ino, struct inode *out_inode) WARN_UNUSED; /* -ENOENT */
 int inode_batch_get(struct catalog_batch *batch, ino_no ino, struct inode *out_inode) WARN_UNUSED;
+/* -EINVAL: an inode that reading would call damaged: mode without its S_IFMT bits, height and content_ptr that do not
+ * agree (no content: PAGE_PTR_NONE and 0), content without a relation. */
 int inode_batch_put(struct catalog_batch *batch, const struct inode *inode) WARN_UNUSED;
 int inode_batch_remove(struct catalog_batch *batch, ino_no ino) WARN_UNUSED;
 int inode_decode(const struct catalog_key *key, const void *value, size_t value_size,
@@ -136,15 +149,17 @@ int dirent_batch_remove(struct catalog_batch *batch, ino_no parent, uint64_t coo
 typedef int dirent_fn(void *arg, uint64_t cookie, const char *name, size_t name_size, ino_no ino, uint8_t kind);
 int dirent_scan(struct view *view, ino_no parent, uint64_t after, dirent_fn *fn, void *arg) WARN_UNUSED;
 
+/* -ENOENT: none; -ENOBUFS: larger than capacity. The target is not terminated. remove: size as it was put. */
 int symlink_get(struct view *view, ino_no ino, char *buffer, size_t capacity, size_t *out_size) WARN_UNUSED;
 int symlink_batch_put(struct catalog_batch *batch, ino_no ino, const char *target, size_t size) WARN_UNUSED;
 int symlink_batch_remove(struct catalog_batch *batch, ino_no ino, size_t size) WARN_UNUSED;
 
-/* -ENODATA: no such attribute. */
+/* -ENODATA: no such attribute; -ERANGE: larger than capacity; capacity 0: only the size. */
 int xattr_get(struct view *view, const struct name_hash *hash, ino_no ino, const char *name, void *buffer,
               size_t capacity, size_t *out_size) WARN_UNUSED;
-/* must_exist / must_not_exist as XATTR_REPLACE / XATTR_CREATE: -ENODATA / -EEXIST. -ENOSPC: value over XATTR_MAX_VALUE.
- * *out_cookie: the item's sub, for the log record; in: 0 choose, else use this one. */
+/* must_exist / must_not_exist as XATTR_REPLACE / XATTR_CREATE: -ENODATA / -EEXIST. -ENOSPC: value over XATTR_MAX_VALUE;
+ * -ERANGE: name empty or over 255 bytes. *inout_cookie: the item's sub, for the log record; in: 0 choose, else use this
+ * one (and must_exist, must_not_exist are not looked at). */
 int xattr_batch_put(struct catalog_batch *batch, const struct name_hash *hash, ino_no ino, const char *name,
                     const void *value, size_t value_size, bool must_exist, bool must_not_exist,
                     uint64_t *inout_cookie) WARN_UNUSED;
@@ -154,9 +169,9 @@ typedef int xattr_fn(void *arg, uint64_t cookie, const char *name, size_t name_s
                      size_t value_size);
 int xattr_scan(struct view *view, ino_no ino, xattr_fn *fn, void *arg) WARN_UNUSED;
 
-/* Back entries (inode, parent, cookie): one for every name of an inode beside its first one, which the inode itself
- * names. The value is a struct disk_back; the sub is name_hash_of(parent and cookie as 16 little-endian bytes) << 16 |
- * tie. */
+/* Back entries (inode, parent, cookie; putting one twice is fine): one for every name of an inode beside its first one,
+ * which the inode itself names. The value is a struct disk_back; the sub is name_hash_of(parent and cookie as 16
+ * little-endian bytes) << 16 | tie. */
 int back_batch_put(struct catalog_batch *batch, const struct name_hash *hash, ino_no ino, ino_no parent,
                    uint64_t cookie) WARN_UNUSED;
 int back_batch_remove(struct catalog_batch *batch, const struct name_hash *hash, ino_no ino, ino_no parent,
