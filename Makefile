@@ -8,15 +8,28 @@ SAN      ?=
 DEBUG    ?= 0
 JOBS     ?= $(shell nproc)
 PREFIX   ?= /usr/local
+SBINDIR  ?= /sbin
+TEST     ?=
+SEED     ?=
 
 # Arrows point down: a module may use those after it (docs/ARCHITECTURE.md; tests/lint/layers holds it).
 MODULES  := fusefs txn table fsm bufcache base
 
-CONFIG   := $(CC)$(if $(filter 1,$(DEBUG)),-debug)$(if $(SAN),-$(SAN))
+comma    := ,
+CONFIG   := $(CC)$(if $(filter 1,$(DEBUG)),-debug)$(if $(SAN),-$(subst $(comma),+,$(SAN)))
 B        := build/$(CONFIG)
 
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Werror
-CFLAGS   := -std=gnu17 -O2 -g $(WARN) -D_GNU_SOURCE -I. -pthread -fno-strict-aliasing
+OPTIMISE := -O2
+ifneq ($(SAN),)
+# The sanitizers' own branches make gcc see uninitialised uses that are none.
+OPTIMISE := -O1
+WARN     += -Wno-maybe-uninitialized
+endif
+ifneq ($(findstring clang,$(CC)),)
+WARN     += -Wno-unknown-warning-option
+endif
+CFLAGS   := -std=gnu17 $(OPTIMISE) -g $(WARN) -D_GNU_SOURCE -I. -pthread -fno-strict-aliasing
 LDLIBS   := -lxxhash -pthread
 ifeq ($(DEBUG),1)
 CFLAGS   += -DTBLFS_DEBUG
@@ -28,43 +41,165 @@ endif
 FUSE_CFLAGS = $(shell pkg-config --cflags fuse3) -DFUSE_USE_VERSION=312
 FUSE_LIBS   = $(shell pkg-config --libs fuse3)
 
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+V        ?=
+Q        := $(if $(V),,@)
+say       = $(if $(V),,@printf '  %-4s %s\n' $(1) $@)
+
 obj_of    = $(patsubst %.c,$(B)/%.o,$(wildcard $(1)/*.c))
 lib_of    = $(B)/lib$(1).a
-below     = $(if $(filter base,$(1)),base,$(if $(filter bufcache,$(1)),bufcache base,$(if $(filter fsm,$(1)),fsm bufcache base,$(if $(filter table,$(1)),table fsm bufcache base,$(if $(filter txn,$(1)),txn table fsm bufcache base,$(MODULES))))))
+prog_of   = $(patsubst %.c,$(B)/%,$(wildcard $(1)))
+# A module and those below it, for linking.
+from      = $(if $(filter $(1),$(firstword $(2))),$(2),$(call from,$(1),$(wordlist 2,$(words $(2)),$(2))))
+below     = $(call from,$(1),$(MODULES))
+libs_of   = $(foreach m,$(call below,$(1)),$(call lib_of,$(m)))
 
 # An archive, so that a test links only what it uses of it (and thus no module above its own).
-TEST_LIB := $(B)/libtests.a
+TEST_LIB  := $(B)/libtests.a
+MODEL_LIB := $(B)/libmodel.a
+MODEL_OBJ := $(filter-out $(B)/tests/model/test_%.o,$(call obj_of,tests/model))
 
-.PHONY: all build
+SOURCES   := $(wildcard $(addsuffix /*.c,$(MODULES) tools bench tests/lib tests/model tests/mount tests/unit/*))
+HEADERS   := $(wildcard $(addsuffix /*.h,$(MODULES) tools bench tests/lib tests/model tests/mount tests/unit/*))
+
+.PHONY: all build libs objects mount-helpers bench-programs help check check-long check-build lint fmt bench install clean
+.DELETE_ON_ERROR:
 all: build
 build: $(B)/tblfs
+libs: $(foreach m,$(MODULES),$(call lib_of,$(m))) $(call obj_of,tools)
+objects: $(patsubst %.c,$(B)/%.o,$(SOURCES))
+mount-helpers: $(call prog_of,tests/mount/*.c)
+bench-programs: $(call prog_of,bench/*.c)
+
+help:
+	@printf '%s\n' \
+	  'make              the tblfs command: build/gcc/tblfs' \
+	  'make check        installs what is missing, builds all variants, runs lint and all tests (4 minutes)' \
+	  'make check-long   the same with LONG=1: fresh seeds, SECONDS_LONG seconds for tests that can use them' \
+	  'make lint         only the checks of the source' \
+	  'make fmt          formats the source with clang-format' \
+	  'make bench        measures against a plain directory and bindfs (bench/README.md)' \
+	  'make install      into PREFIX (/usr/local), the mount helpers into SBINDIR (/sbin); DESTDIR is honoured' \
+	  'make clean        removes build/' \
+	  '' \
+	  'Variables:' \
+	  '  TEST=GLOB       only tests whose name, or its last part, matches: TEST=unit/base/*, TEST=test_model, TEST=lint/*' \
+	  '  SEED=N          the seed of random tests (each prints the line that replays it)' \
+	  '  SAN=address|undefined|thread   builds with sanitizers (a list with commas works)' \
+	  '  CC=gcc|clang    the compiler (both are tried by make check)' \
+	  '  DEBUG=1         -DTBLFS_DEBUG: lock order and structure checks' \
+	  '  V=1             shows the commands' \
+	  'make check with SAN, DEBUG=1 or CC given runs everything in that one build instead of the usual choice.'
+
+# ---- objects, libraries, programs ----
 
 $(B)/tblfs: $(call obj_of,tools) $(foreach m,$(MODULES),$(call lib_of,$(m)))
-	$(CC) $(LDFLAGS) -o $@ $^ $(FUSE_LIBS) $(LDLIBS)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(FUSE_LIBS) $(LDLIBS)
+
+define archive
+$(call say,AR)
+@rm -f $@
+$(Q)ar rcs $@ $^
+endef
 
 define module_rule
 $(call lib_of,$(1)): $(call obj_of,$(1))
-	@rm -f $$@
-	ar rcs $$@ $$^
+	$$(archive)
 endef
 $(foreach m,$(MODULES),$(eval $(call module_rule,$(m))))
 
 $(TEST_LIB): $(call obj_of,tests/lib)
-	@rm -f $@
-	ar rcs $@ $^
+	$(archive)
 
-$(B)/fusefs/%.o $(B)/tools/%.o: CFLAGS += $(FUSE_CFLAGS)
+$(MODEL_LIB): $(MODEL_OBJ)
+	$(archive)
+
+$(B)/fusefs/%.o $(B)/tools/%.o $(B)/tests/unit/fusefs/%.o: CFLAGS += $(FUSE_CFLAGS)
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)
+	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # A unit test tests/unit/MOD/test_x.c links MOD and what is below it.
 define unit_rule
-$(B)/tests/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(TEST_LIB) $(foreach m,$(call below,$(1)),$(call lib_of,$(m)))
-	$(CC) $(LDFLAGS) -o $$@ $$^ -lcmocka $(if $(filter fusefs,$(1)),$(FUSE_LIBS)) $(LDLIBS)
+$(B)/tests/unit/$(1)/%: $(B)/tests/unit/$(1)/%.o $(TEST_LIB) $(call libs_of,$(1))
+	$$(call say,LD)
+	$$(Q)$(CC) $(LDFLAGS) -o $$@ $$^ -lcmocka $(if $(filter fusefs,$(1)),$(FUSE_LIBS)) $(LDLIBS)
 endef
 $(foreach m,$(MODULES),$(eval $(call unit_rule,$(m))))
+
+# A model test links the store, and the files of its folder that are not tests themselves.
+$(B)/tests/model/%: $(B)/tests/model/%.o $(MODEL_LIB) $(TEST_LIB) $(call libs_of,txn)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+
+# Programs that the shell tests on mounts run; they know only system calls.
+$(B)/tests/mount/%: $(B)/tests/mount/%.o $(TEST_LIB) $(call libs_of,base)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(B)/bench/%: $(B)/bench/%.o $(TEST_LIB) $(call libs_of,txn)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 .PRECIOUS: $(B)/%.o
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
+
+# ---- checks ----
+
+# Which build a test runs in: the three that `make check` needs, or the one that was asked for.
+ONE_BUILD := $(if $(SAN)$(filter 1,$(DEBUG))$(filter command%,$(origin CC)),1)
+BUILD_RELEASE := $(if $(ONE_BUILD),$(B),build/gcc)
+BUILD_ASAN    := $(if $(ONE_BUILD),$(B),build/gcc-debug-address+undefined)
+BUILD_TSAN    := $(if $(ONE_BUILD),$(B),build/gcc-debug-thread)
+
+RUN_TESTS  = TEST='$(TEST)' SEED='$(SEED)' JOBS='$(JOBS)' BUILD_RELEASE=$(BUILD_RELEASE) BUILD_ASAN=$(BUILD_ASAN) \
+             BUILD_TSAN=$(BUILD_TSAN) CC='$(CC)' tests/run
+PARALLEL   = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
+SUB_MAKE   = $(MAKE) $(if $(V),,-s) $(PARALLEL) TEST= V=$(V)
+
+check:
+	@mountscripts/deps build test
+	+@$(MAKE) check-build
+	@$(RUN_TESTS)
+
+check-long: export LONG := 1
+check-long: export SECONDS_LONG ?= 600
+check-long: check
+
+check-build:
+ifeq ($(ONE_BUILD),1)
+	+@targets=$$($(RUN_TESTS) --targets) && if [ -n "$$targets" ]; then $(SUB_MAKE) $$targets; fi
+else
+	+@targets=$$($(RUN_TESTS) --targets release) && \
+	  if [ -n "$$targets" ]; then $(SUB_MAKE) CC=gcc DEBUG=0 SAN= $$targets; fi
+	+@targets=$$($(RUN_TESTS) --targets asan) && \
+	  if [ -n "$$targets" ]; then $(SUB_MAKE) CC=gcc DEBUG=1 SAN=address,undefined $$targets; fi
+	+@targets=$$($(RUN_TESTS) --targets tsan) && \
+	  if [ -n "$$targets" ]; then $(SUB_MAKE) CC=gcc DEBUG=1 SAN=thread $$targets; fi
+	+@if [ -z '$(TEST)' ]; then $(SUB_MAKE) CC=clang DEBUG=1 SAN= objects; fi
+endif
+
+lint:
+	+@$(MAKE) check-build TEST='lint/*'
+	@$(RUN_TESTS) --only 'lint/*'
+
+fmt:
+	clang-format -i $(SOURCES) $(HEADERS)
+
+bench: build mount-helpers bench-programs
+	TBLFS=$(abspath $(B)/tblfs) BENCH_PROGRAMS=$(abspath $(B)/bench) bench/run $(BENCH_ARGS)
+
+# ---- installation ----
+
+HELPERS := $(wildcard mountscripts/mount.* mountscripts/umount.*)
+
+install: build
+	install -D -m 0755 $(B)/tblfs $(DESTDIR)$(PREFIX)/bin/tblfs
+	$(if $(HELPERS),install -d $(DESTDIR)$(SBINDIR) && install -m 0755 $(HELPERS) $(DESTDIR)$(SBINDIR)/)
+
+clean:
+	rm -rf build
