@@ -29,7 +29,7 @@ static int judge(struct compare *compare, int result, const char *what, ino_no i
     if (result == 0) {
         return 0;
     }
-    if (result == -EIO && compare->tolerate_eio) {
+    if (result == -EIO && compare->tolerate_eio && (compare->eio_only == INO_NONE || compare->eio_only == ino)) {
         compare->eio_count++;
         return 1;
     }
@@ -91,9 +91,6 @@ bool compare_range(struct compare *compare, struct store_file *file, const struc
     size_t got = 0;
     int verdict =
         judge(compare, buffer == NULL ? -ENOMEM : store_read(file, offset, buffer, size, &got), "read", inode->ino);
-    if (verdict == 1) {
-        compare->eio_ino = inode->ino;
-    }
     const bool same = verdict == 1 || (verdict == 0 && compare_bytes(compare, inode, offset, buffer, got, size));
     free(buffer);
     return same;

@@ -14,9 +14,9 @@ struct compare {
     struct view *view;
     const struct model *model;
     bool tolerate_eio;
-    uint64_t eio_count;
-    ino_no eio_ino;  /* the last inode whose own content answered -EIO */
-    unsigned resume; /* readdir: entries taken at a time before it is resumed by cookie; 0: all */
+    ino_no eio_only;    /* tolerated for this inode alone; INO_NONE: for any */
+    uint64_t eio_count; /* calls that were passed over */
+    unsigned resume;    /* readdir: entries taken at a time before it is resumed by cookie; 0: all */
     char why[600];
 };
 

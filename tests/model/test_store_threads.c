@@ -171,7 +171,7 @@ static void append_rows(struct worker *worker)
     }
 }
 
-/* Each generation replaces the whole content in one call, or cuts a tail off and writes it again in the next. */
+/* Each generation replaces the whole content in one call. */
 static void rewrite_generations(struct worker *worker)
 {
     struct threads_test *test = worker->test;
