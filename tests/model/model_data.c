@@ -185,14 +185,14 @@ int model_write(struct model *model, struct model_inode *inode, uint64_t offset,
     if (flags & STORE_WRITE_APPEND) {
         offset = inode->size;
     }
+    if (offset > CONTENT_MAX_BYTES || size > CONTENT_MAX_BYTES - offset) {
+        return -EFBIG;
+    }
     if (flags & STORE_WRITE_NO_EXTEND) {
         if (offset >= inode->size) {
             return 0;
         }
         size = size < inode->size - offset ? size : inode->size - (size_t)offset;
-    }
-    if (offset > CONTENT_MAX_BYTES || size > CONTENT_MAX_BYTES - offset) {
-        return -EFBIG;
     }
     if (offset + size > inode->size) {
         model_set_size(model, inode, offset + size);
@@ -227,15 +227,14 @@ int model_allocate(struct model *model, struct model_inode *inode, uint64_t offs
         return result;
     }
     const uint64_t end = offset + size;
-    if (mode & (STORE_ALLOCATE_PUNCH | STORE_ALLOCATE_ZERO)) {
+    if ((mode & (STORE_ALLOCATE_PUNCH | STORE_ALLOCATE_ZERO)) && offset < inode->size) {
         const uint64_t clipped = end < inode->size ? end : inode->size;
-        if (offset < clipped) {
-            memset(inode->bytes + offset, 0, clipped - offset);
-        }
+        memset(inode->bytes + offset, 0, clipped - offset);
+        model_touch(model, inode, STAMPS_CHANGED);
     }
     if (!(mode & STORE_ALLOCATE_KEEP_SIZE) && end > inode->size) {
         model_set_size(model, inode, end);
+        model_touch(model, inode, STAMPS_CHANGED);
     }
-    model_touch(model, inode, STAMPS_CHANGED);
     return 0;
 }

@@ -27,21 +27,25 @@ static int find_dir(const struct model *model, ino_no ino, struct model_inode **
 static int resolve(const struct model *model, ino_no parent, struct store_name name, struct model_inode **out_dir,
                    const struct model_entry **out_entry)
 {
+    const int result = find_dir(model, parent, out_dir);
+    if (result < 0) {
+        return result;
+    }
     if (name.size > NAME_MAX_SIZE) {
         return -ENAMETOOLONG;
     }
-    int result = find_dir(model, parent, out_dir);
-    if (result == 0) {
-        *out_entry = model_find_entry(*out_dir, name);
-    }
-    return result;
+    *out_entry = model_find_entry(*out_dir, name);
+    return 0;
 }
 
 int model_lookup(struct model *model, ino_no parent, struct store_name name, ino_no *out_ino)
 {
     struct model_inode *dir;
     const struct model_entry *entry;
-    int result = resolve(model, parent, name, &dir, &entry);
+    if (name.size > NAME_MAX_SIZE) {
+        return -ENAMETOOLONG;
+    }
+    const int result = resolve(model, parent, name, &dir, &entry);
     if (result < 0) {
         return result;
     }
@@ -103,22 +107,23 @@ int model_link(struct model *model, ino_no ino, ino_no new_parent, struct store_
 {
     struct model_inode *dir;
     const struct model_entry *entry;
-    int result = resolve(model, new_parent, name, &dir, &entry);
-    if (result < 0) {
-        return result;
-    }
     struct model_inode *inode = model_find(model, ino);
     if (inode == NULL || inode->nlink == 0) {
         return -ENOENT;
     }
-    if (entry != NULL) {
-        return -EEXIST;
+    int result = find_dir(model, new_parent, &dir);
+    if (result < 0) {
+        return result;
     }
     if (model_is_dir(inode)) {
         return -EPERM;
     }
     if (inode->nlink >= LINK_MAX_COUNT) {
         return -EMLINK;
+    }
+    result = resolve(model, new_parent, name, &dir, &entry);
+    if (result < 0 || entry != NULL) {
+        return result < 0 ? result : -EEXIST;
     }
     model_entry_add(dir, name, ino);
     inode->nlink++;
@@ -279,9 +284,15 @@ int model_rename(struct model *model, ino_no parent, struct store_name name, ino
     if ((flags & STORE_RENAME_NOREPLACE) && (flags & STORE_RENAME_EXCHANGE)) {
         return -EINVAL;
     }
-    int result = resolve(model, parent, name, &ends.from_dir, &from);
+    if (new_name.size > NAME_MAX_SIZE) {
+        return -ENAMETOOLONG;
+    }
+    int result = find_dir(model, parent, &ends.from_dir);
     if (result == 0) {
         result = resolve(model, new_parent, new_name, &ends.to_dir, &to);
+    }
+    if (result == 0) {
+        result = resolve(model, parent, name, &ends.from_dir, &from);
     }
     if (result == 0 && from == NULL) {
         result = -ENOENT;
