@@ -57,5 +57,7 @@ enum op_flags {
 };
 
 const char *op_type_name(enum op_type type);
+/* Bytes that the record takes in the log, names and data included. */
+uint64_t op_record_size(const struct op_record *op);
 
 #endif

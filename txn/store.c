@@ -1,0 +1,367 @@
+/*
+ * txn/store.c - opening and closing a data directory.
+ *
+ *   DIR/control          what is in force (txn/control_format.h)
+ *   DIR/lock             locked by whoever has it open; holds the process id as text
+ *   DIR/rel/HH/RELID     relation files (bufcache/)
+ *
+ * Opening writes a control slot with new ceilings before anything else, so that no number of an earlier life is used
+ * again (STORE-5).
+ */
+#include "txn/store_open.h"
+
+#include "txn/control_format.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEFAULT_CACHE_BYTES            (UINT64_C(256) << 20)
+#define DEFAULT_OPEN_FILES             512u
+#define DEFAULT_CHECKPOINT_INTERVAL_MS 60000u
+
+/* ---- pieces shared with mkfs ---- */
+
+int store_open_cache(struct io_device *dev, struct diag *diag, const char *dir, uint64_t cache_size_bytes,
+                     uint32_t max_open_files, bool background, struct bufcache **out_cache)
+{
+    const struct bufcache_options options = {
+        .dev = dev,
+        .diag = diag,
+        .cache_size_bytes = cache_size_bytes < STORE_MIN_CACHE_BYTES ? STORE_MIN_CACHE_BYTES : cache_size_bytes,
+        .max_open_files = max_open_files,
+        .background = background,
+        .validate =
+            {
+                [PAGE_TYPE_CONTENT_LEAF] = content_validate_leaf,
+                [PAGE_TYPE_CONTENT_INNER] = content_validate_inner,
+                [PAGE_TYPE_CATALOG_LEAF] = catalog_validate_leaf,
+                [PAGE_TYPE_CATALOG_INNER] = catalog_validate_inner,
+            },
+    };
+    struct bufcache *cache = NULL;
+    int rc = bufcache_open(&options, &cache);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = bufcache_tablespace_add(cache, TS_DEFAULT, dir);
+    if (rc != 0) {
+        bufcache_close(cache);
+        return rc;
+    }
+    *out_cache = cache;
+    return 0;
+}
+
+/* ---- the lock ---- */
+
+static int lock_write_pid(struct io_file *file)
+{
+    char text[32];
+    const int size = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    const int rc = io_truncate(file, 0);
+    return rc != 0 ? rc : io_write_full(file, text, (size_t)size, 0);
+}
+
+static int lock_take(struct store *store, pid_t *out_holder)
+{
+    char path[STORE_PATH_SIZE];
+    (void)snprintf(path, sizeof path, "%s/lock", store->dir);
+    int rc = io_open(store->dev, path, IO_READ_WRITE | IO_CREATE, &store->lock_file);
+    if (rc != 0) {
+        diag_log(store->diag, DIAG_ERROR, "%s: %s", path, strerror(-rc));
+        return rc;
+    }
+    pid_t holder = 0;
+    rc = io_lock(store->lock_file, &holder);
+    if (rc == -EBUSY) {
+        diag_log(store->diag, DIAG_ERROR, "%s: in use by process %d", store->dir, (int)holder);
+        if (out_holder != NULL) {
+            *out_holder = holder;
+        }
+    }
+    return rc != 0 ? rc : lock_write_pid(store->lock_file);
+}
+
+/* ---- opening ---- */
+
+static int read_control(struct store *store)
+{
+    const int rc = control_read(store->dev, store->diag, store->dir, &store->control);
+    if (rc == -ENODATA) {
+        diag_log(store->diag, DIAG_ERROR, "%s: not a tblfs data directory (no control file); `tblfs mkfs` makes one",
+                 store->dir);
+    }
+    return rc;
+}
+
+static int open_engine(struct store *store, const struct store_options *options)
+{
+    const struct control *control = &store->control;
+    int rc = store_open_cache(store->dev, store->diag, store->dir,
+                              options->cache_size_bytes != 0 ? options->cache_size_bytes : DEFAULT_CACHE_BYTES,
+                              options->max_open_files != 0 ? options->max_open_files : DEFAULT_OPEN_FILES,
+                              options->background, &store->cache);
+    if (rc == 0) {
+        rc = relation_open(store->cache, TS_DEFAULT, REL_CATALOG, &store->catalog);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    const struct cow_options cow_options = {
+        .cache = store->cache,
+        .diag = store->diag,
+        .dev = store->dev,
+        .epoch = control->ceiling_epoch,
+        .catalog = store->catalog,
+        .root = control->catalog,
+    };
+    rc = cow_open(&cow_options, &store->cow);
+    if (rc == 0) {
+        rc = cow_adopt_holder(store->cow, HOLDER_DURABLE, control->epoch, control->catalog, &store->durable);
+    }
+    return rc;
+}
+
+static void take_numbers(struct store *store)
+{
+    const struct control *control = &store->control;
+    log_init(&store->log, control->ceiling_lsn);
+    store->durable_lsn = control->ceiling_lsn;
+    atomic_store(&store->next_rel, control->ceiling_rel);
+    atomic_store(&store->next_ino, control->ceiling_ino);
+    atomic_store(&store->inode_count, control->inode_count);
+    store->hash = (struct name_hash){.seed = control->name_seed, .bits = control->name_bits};
+    store->last_checkpoint_ns = io_monotonic_ns(store->dev);
+}
+
+static int check_root(struct store *store)
+{
+    struct store_attr attr;
+    const int rc = store_getattr(store, store_live(store), INO_ROOT, &attr);
+    if (rc == 0 && S_ISDIR(attr.mode)) {
+        return 0;
+    }
+    if (rc != 0 && rc != -ENOENT) {
+        return rc;
+    }
+    return diag_damage(store->diag, "catalog", BLOCK_NONE, "root", "the root directory is missing");
+}
+
+/* What a writable store does before anybody uses it. */
+static int make_writable(struct store *store, bool was_clean)
+{
+    mutex_lock(&store->checkpoint_lock);
+    int rc = store_ceilings_raise_locked(store);
+    mutex_unlock(&store->checkpoint_lock);
+    if (rc == 0) {
+        rc = store_map_build_catalog(store);
+    }
+    if (rc == 0) {
+        rc = store_destroy_orphans(store);
+    }
+    if (rc == 0 && !was_clean) {
+        rc = store_remove_unnamed_files(store);
+    }
+    return rc;
+}
+
+static struct store *store_make(const struct store_options *options)
+{
+    struct store *store = calloc(1, sizeof *store);
+    char *dir = strdup(options->dir);
+    if (store == NULL || dir == NULL) {
+        free(store);
+        free(dir);
+        return NULL;
+    }
+    store->dev = options->dev;
+    store->diag = options->diag;
+    store->dir = dir;
+    store->read_only = options->read_only;
+    store->background = options->background;
+    const uint32_t interval_ms = options->checkpoint_interval_ms;
+    store->checkpoint_interval_ns =
+        (interval_ms != 0 ? interval_ms : DEFAULT_CHECKPOINT_INTERVAL_MS) * UINT64_C(1000000);
+    mutex_init(&store->checkpoint_lock, LOCK_RANK_STORE);
+    mutex_init(&store->files_lock, LOCK_RANK_FILE_TABLE);
+    mutex_init(&store->sweeps_lock, LOCK_RANK_LEAF);
+    mutex_init(&store->thread_lock, LOCK_RANK_LEAF);
+    condvar_init(&store->thread_wake);
+    return store;
+}
+
+/* Files that nobody closed (a store that is abandoned). */
+static void free_files(struct store *store)
+{
+    for (size_t i = 0; i < STORE_FILE_BUCKETS; i++) {
+        while (store->files[i] != NULL) {
+            struct store_file *file = store->files[i];
+            store->files[i] = file->next;
+            store_file_free(file);
+        }
+    }
+}
+
+/* Frees what was opened; writes nothing. */
+static int store_free(struct store *store)
+{
+    int rc = 0;
+    store_thread_stop(store);
+    free_files(store);
+    if (store->cow != NULL && store->unfinished != NULL) {
+        cow_holder_close(store->cow, store->unfinished);
+    }
+    if (store->cow != NULL) {
+        cow_close(store->cow);
+    }
+    relation_unref(store->catalog);
+    if (store->cache != NULL) {
+        bufcache_close(store->cache);
+    }
+    if (store->lock_file != NULL) {
+        rc = io_close(store->lock_file);
+    }
+    mutex_destroy(&store->checkpoint_lock);
+    mutex_destroy(&store->files_lock);
+    mutex_destroy(&store->sweeps_lock);
+    mutex_destroy(&store->thread_lock);
+    condvar_destroy(&store->thread_wake);
+    free(store->dir);
+    free(store);
+    return rc;
+}
+
+static int open_all(struct store *store, const struct store_options *options, pid_t *out_holder)
+{
+    int rc = read_control(store);
+    if (rc == 0) {
+        rc = lock_take(store, out_holder);
+    }
+    if (rc == 0) {
+        rc = read_control(store); /* again: now nobody else changes it */
+    }
+    if (rc == 0) {
+        rc = open_engine(store, options);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    const bool was_clean = store->control.clean;
+    take_numbers(store);
+    rc = check_root(store);
+    if (rc == 0 && !store->read_only) {
+        rc = make_writable(store, was_clean);
+    }
+    if (rc == 0 && options->background && !store->read_only) {
+        rc = store_thread_start(store);
+    }
+    return rc;
+}
+
+int store_open(const struct store_options *options, struct store **out_store, pid_t *out_holder)
+{
+    struct store *store = store_make(options);
+    if (store == NULL) {
+        return -ENOMEM;
+    }
+    const int rc = open_all(store, options, out_holder);
+    if (rc != 0) {
+        const int free_rc = store_free(store);
+        (void)free_rc; /* the first error counts */
+        return rc;
+    }
+    *out_store = store;
+    return 0;
+}
+
+/* ---- closing ---- */
+
+int store_close(struct store *store)
+{
+    store_thread_stop(store);
+    int rc = 0;
+    if (!store->read_only) {
+        mutex_lock(&store->checkpoint_lock);
+        rc = store_checkpoint_locked(store, true);
+        mutex_unlock(&store->checkpoint_lock);
+    }
+    const int free_rc = store_free(store);
+    return rc != 0 ? rc : free_rc;
+}
+
+void store_abandon(struct store *store)
+{
+    const int rc = store_free(store);
+    (void)rc; /* as in a kill, nobody is told */
+}
+
+/* ---- what it is made of ---- */
+
+struct view *store_live(struct store *store)
+{
+    return cow_live(store->cow);
+}
+
+struct cow *store_cow(struct store *store)
+{
+    return store->cow;
+}
+
+struct bufcache *store_cache(struct store *store)
+{
+    return store->cache;
+}
+
+const char *store_read_only_reason(struct store *store)
+{
+    const char *failure = atomic_load(&store->failure);
+    if (failure != NULL) {
+        return failure;
+    }
+    return store->read_only ? "mounted read-only" : NULL;
+}
+
+int store_space(struct store *store, struct store_space *out_space)
+{
+    struct io_space space;
+    const int rc = io_space(store->dev, store->dir, &space);
+    if (rc == 0) {
+        const uint64_t inodes = atomic_load(&store->inode_count);
+        *out_space = (struct store_space){.total_bytes = space.total_bytes,
+                                          .free_bytes = space.free_bytes,
+                                          .available_bytes = space.available_bytes,
+                                          .inodes = inodes + space.free_files,
+                                          .free_inodes = space.free_files};
+    }
+    return rc;
+}
+
+void store_get_stats(struct store *store, struct store_stats *out_stats)
+{
+    memset(out_stats, 0, sizeof *out_stats);
+    for (size_t i = 0; i < ARRAY_COUNT(out_stats->operations); i++) {
+        out_stats->operations[i] = atomic_load(&store->operations[i]);
+    }
+    out_stats->checkpoints = atomic_load(&store->checkpoints);
+    out_stats->checkpoint_pages_written = atomic_load(&store->checkpoint_pages);
+    out_stats->epoch = cow_epoch(store->cow);
+    mutex_lock(&store->checkpoint_lock);
+    out_stats->control_number = store->control.number;
+    mutex_unlock(&store->checkpoint_lock);
+    mutex_lock(&store->files_lock);
+    out_stats->open_files = store->open_files;
+    for (size_t i = 0; i < STORE_FILE_BUCKETS; i++) {
+        for (const struct store_file *file = store->files[i]; file != NULL; file = file->next) {
+            out_stats->orphans += file->orphan;
+        }
+    }
+    mutex_unlock(&store->files_lock);
+    mutex_lock(&store->sweeps_lock);
+    out_stats->sweeps = store->sweep_count;
+    mutex_unlock(&store->sweeps_lock);
+}

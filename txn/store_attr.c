@@ -1,0 +1,170 @@
+/*
+ * txn/store_attr.c - changes of attributes: mode, owner, times, extended attributes.
+ */
+#include "txn/store_int.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define SET_ATTRIBUTES                                                                                                 \
+    (STORE_SET_MODE | STORE_SET_UID | STORE_SET_GID | STORE_SET_ATIME | STORE_SET_MTIME | STORE_SET_ATIME_NOW |        \
+     STORE_SET_MTIME_NOW)
+
+struct setattr_arg {
+    ino_no ino;
+    unsigned set;
+    const struct store_attr *attr;
+    struct store_attr *out_attr;
+};
+
+static void kill_suid(struct inode *inode)
+{
+    if (S_ISREG(inode->mode)) {
+        inode->mode &= ~(uint32_t)S_ISUID;
+        if ((inode->mode & S_IXGRP) != 0) {
+            inode->mode &= ~(uint32_t)S_ISGID;
+        }
+    }
+}
+
+/* Sets the fields and says in the record what was set to what. */
+static void set_fields(struct op_run *run, const struct setattr_arg *sa, struct inode *inode)
+{
+    const struct store_attr *attr = sa->attr;
+    const int64_t now = run->op.time_ns;
+    if ((sa->set & STORE_SET_KILL_SUID) != 0 && (sa->set & (STORE_SET_UID | STORE_SET_GID)) != 0) {
+        kill_suid(inode);
+    }
+    if ((sa->set & STORE_SET_MODE) != 0) {
+        inode->mode = (inode->mode & S_IFMT) | (attr->mode & 07777);
+    }
+    if ((sa->set & STORE_SET_UID) != 0) {
+        inode->uid = attr->uid;
+    }
+    if ((sa->set & STORE_SET_GID) != 0) {
+        inode->gid = attr->gid;
+    }
+    if ((sa->set & (STORE_SET_ATIME | STORE_SET_ATIME_NOW)) != 0) {
+        inode->atime_ns = (sa->set & STORE_SET_ATIME_NOW) != 0 ? now : attr->atime_ns;
+    }
+    if ((sa->set & (STORE_SET_MTIME | STORE_SET_MTIME_NOW)) != 0) {
+        inode->mtime_ns = (sa->set & STORE_SET_MTIME_NOW) != 0 ? now : attr->mtime_ns;
+    }
+    run->op.flags |= OP_SETATTR_MODE | OP_SETATTR_UID | OP_SETATTR_GID | OP_SETATTR_ATIME | OP_SETATTR_MTIME;
+    run->op.mode = inode->mode;
+    run->op.uid = inode->uid;
+    run->op.gid = inode->gid;
+    run->op.atime_ns = inode->atime_ns;
+    run->op.mtime_ns = inode->mtime_ns;
+}
+
+/* The inode's attributes are about to change in this operation. */
+static int put_changed(struct op_run *run, struct inode *inode)
+{
+    inode->ctime_ns = run->op.time_ns;
+    inode->attr_epoch = cow_epoch(run->store->cow);
+    inode->change_epoch = inode->attr_epoch;
+    return inode_batch_put(&run->batch, inode);
+}
+
+static int plan_setattr(struct op_run *run, void *arg)
+{
+    const struct setattr_arg *sa = arg;
+    struct inode inode;
+    int rc = inode_batch_get(&run->batch, sa->ino, &inode);
+    if (rc == 0) {
+        run->op.ino = sa->ino;
+        set_fields(run, sa, &inode);
+        rc = put_changed(run, &inode);
+        store_attr_of(&inode, sa->out_attr);
+    }
+    return rc;
+}
+
+static int set_size(struct store *store, struct view *view, ino_no ino, unsigned set, uint64_t size_bytes)
+{
+    struct store_file *file = NULL;
+    int rc = store_file_open(store, view, ino, &file);
+    if (rc == 0) {
+        const unsigned flags = (set & STORE_SET_KILL_SUID) != 0 ? STORE_WRITE_KILL_SUID : 0;
+        rc = store_file_resize(file, size_bytes, flags);
+        store_file_close(file);
+    }
+    return rc;
+}
+
+int store_setattr(struct store *store, struct view *view, ino_no ino, unsigned set, const struct store_attr *attr,
+                  struct store_attr *out_attr)
+{
+    int rc = 0;
+    if ((set & STORE_SET_SIZE) != 0) {
+        rc = set_size(store, view, ino, set, attr->size_bytes);
+    }
+    if (rc == 0 && (set & SET_ATTRIBUTES) != 0) {
+        struct setattr_arg sa = {.ino = ino, .set = set, .attr = attr, .out_attr = out_attr};
+        return store_op_run(store, view, OP_SETATTR, plan_setattr, &sa);
+    }
+    return rc != 0 ? rc : store_getattr(store, view, ino, out_attr);
+}
+
+/* ---- extended attributes ---- */
+
+struct xattr_arg {
+    ino_no ino;
+    const char *name;
+    const void *value;
+    size_t value_size;
+    unsigned flags;
+};
+
+static int xattr_common(struct op_run *run, const struct xattr_arg *xa, struct inode *out_inode)
+{
+    run->op.ino = xa->ino;
+    run->op.name = (struct op_bytes){.data = xa->name, .size = strlen(xa->name)};
+    run->op.data = (struct op_bytes){.data = xa->value, .size = xa->value_size};
+    return inode_batch_get(&run->batch, xa->ino, out_inode);
+}
+
+static int plan_setxattr(struct op_run *run, void *arg)
+{
+    const struct xattr_arg *xa = arg;
+    struct inode inode;
+    int rc = xattr_common(run, xa, &inode);
+    if (rc == 0) {
+        rc = xattr_batch_put(&run->batch, &run->store->hash, xa->ino, xa->name, xa->value, xa->value_size,
+                             (xa->flags & STORE_XATTR_REPLACE) != 0, (xa->flags & STORE_XATTR_CREATE) != 0,
+                             &run->op.cookie);
+    }
+    return rc != 0 ? rc : put_changed(run, &inode);
+}
+
+int store_setxattr(struct store *store, struct view *view, ino_no ino, const char *name, const void *value,
+                   size_t value_size, unsigned flags)
+{
+    if (name[0] == '\0' || strlen(name) > STORE_NAME_MAX) {
+        return -ERANGE;
+    }
+    struct xattr_arg xa = {.ino = ino, .name = name, .value = value, .value_size = value_size, .flags = flags};
+    return store_op_run(store, view, OP_SETXATTR, plan_setxattr, &xa);
+}
+
+static int plan_removexattr(struct op_run *run, void *arg)
+{
+    const struct xattr_arg *xa = arg;
+    struct inode inode;
+    int rc = xattr_common(run, xa, &inode);
+    if (rc == 0) {
+        rc = xattr_batch_remove(&run->batch, &run->store->hash, xa->ino, xa->name);
+    }
+    return rc != 0 ? rc : put_changed(run, &inode);
+}
+
+int store_removexattr(struct store *store, struct view *view, ino_no ino, const char *name)
+{
+    if (name[0] == '\0' || strlen(name) > STORE_NAME_MAX) {
+        return -ERANGE;
+    }
+    struct xattr_arg xa = {.ino = ino, .name = name};
+    return store_op_run(store, view, OP_REMOVEXATTR, plan_removexattr, &xa);
+}

@@ -1,0 +1,346 @@
+/*
+ * txn/store_check.c - checks everything that the live view and the holders reach.
+ *
+ * CHECK-1 Every catalog tree is sound (CATALOG-1, CATALOG-2), every content tree too (CONTENT-1).
+ * CHECK-2 Names and inodes of the live view agree: NAMES-1, NAMES-2, and orphans are listed exactly once.
+ * CHECK-3 Every free map equals the one that FSM-3 would build: no block is used and free, none is lost.
+ *
+ * The gate is closed meanwhile, so nothing changes. One diag line for each finding; the check goes on to the next
+ * object.
+ */
+#include "txn/store_map.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* What is known of one inode of the live view. */
+struct inode_seen {
+    struct inode inode;
+    uint64_t names, entries, subdirs, backs;
+    bool first_name, orphan;
+};
+
+/* One version of one table's content. */
+struct content_seen {
+    ino_no ino;
+    rel_no rel;
+    ts_no ts;
+    struct content_root root;
+};
+
+struct check {
+    struct store *store;
+    uint64_t findings;
+    struct inode_seen *inodes; /* ascending by number */
+    size_t inode_count, inode_capacity;
+    struct content_seen *contents;
+    size_t content_count, content_capacity;
+    struct block_set catalog_set;
+    bool live;
+};
+
+static void finding(struct check *check, ino_no ino, const char *what, uint64_t got, uint64_t want)
+{
+    check->findings++;
+    diag_log(check->store->diag, DIAG_ERROR, "check: inode %llu: %s: got %llu, want %llu", (unsigned long long)ino,
+             what, (unsigned long long)got, (unsigned long long)want);
+}
+
+static void expect(struct check *check, ino_no ino, const char *what, uint64_t got, uint64_t want)
+{
+    if (got != want) {
+        finding(check, ino, what, got, want);
+    }
+}
+
+/* Makes room for one more element in a growing array. */
+static int array_grow(void **inout_array, size_t *inout_capacity, size_t count, size_t element_size)
+{
+    if (count < *inout_capacity) {
+        return 0;
+    }
+    const size_t capacity = *inout_capacity != 0 ? *inout_capacity * 2 : 256;
+    void *array = realloc(*inout_array, capacity * element_size);
+    if (array == NULL) {
+        return -ENOMEM;
+    }
+    *inout_array = array;
+    *inout_capacity = capacity;
+    return 0;
+}
+
+static int compare_inode(const void *a, const void *b)
+{
+    const ino_no x = ((const struct inode_seen *)a)->inode.ino;
+    const ino_no y = ((const struct inode_seen *)b)->inode.ino;
+    return x < y ? -1 : x > y;
+}
+
+static struct inode_seen *find_inode(struct check *check, ino_no ino)
+{
+    const struct inode_seen key = {.inode = {.ino = ino}};
+    return check->inode_count == 0 ? NULL : bsearch(&key, check->inodes, check->inode_count, sizeof key, compare_inode);
+}
+
+/* ---- first pass: inodes of every version ---- */
+
+static int note_inode(struct check *check, const struct inode *inode)
+{
+    if (check->live) {
+        void *array = check->inodes;
+        const int rc = array_grow(&array, &check->inode_capacity, check->inode_count, sizeof check->inodes[0]);
+        check->inodes = array;
+        if (rc != 0) {
+            return rc;
+        }
+        check->inodes[check->inode_count++] = (struct inode_seen){.inode = *inode};
+    }
+    if (!S_ISREG(inode->mode) || inode->rel == REL_NONE) {
+        return 0;
+    }
+    void *array = check->contents;
+    const int rc = array_grow(&array, &check->content_capacity, check->content_count, sizeof check->contents[0]);
+    check->contents = array;
+    if (rc == 0) {
+        check->contents[check->content_count++] = (struct content_seen){
+            .ino = inode->ino,
+            .rel = inode->rel,
+            .ts = inode->ts,
+            .root = {.ptr = inode->content_ptr, .bytes = inode->size_bytes, .height = inode->content_height}};
+    }
+    return rc;
+}
+
+static int first_pass_item(void *arg, const struct catalog_key *key, const void *value, size_t value_size)
+{
+    struct inode inode;
+    if (key->type != ITEM_INODE) {
+        return 0;
+    }
+    const int rc = inode_decode(key, value, value_size, &inode);
+    return rc != 0 ? rc : note_inode(arg, &inode);
+}
+
+static int scan_all(struct view *view, catalog_item_fn *fn, void *arg)
+{
+    const struct catalog_key first = {.ino = 0, .type = 0, .sub = 0};
+    const struct catalog_key last = {.ino = UINT64_MAX, .type = UINT8_MAX, .sub = UINT64_MAX};
+    rwlock_lock_shared(&view->catalog_lock);
+    const int rc = catalog_scan(view, &first, &last, fn, arg);
+    rwlock_unlock_shared(&view->catalog_lock);
+    return rc;
+}
+
+static int check_version(void *arg, struct view *view)
+{
+    struct check *check = arg;
+    check->live = view->kind == VIEW_LIVE;
+    int rc = catalog_check(check->store->diag, check->store->catalog, &view->root, NULL);
+    if (rc == 0) {
+        rc = block_set_add_catalog(&check->catalog_set, check->store->diag, &view->root);
+    }
+    return rc != 0 ? rc : scan_all(view, first_pass_item, check);
+}
+
+/* ---- second pass: names of the live view ---- */
+
+static void note_entry(struct check *check, const struct catalog_key *key, const struct disk_dirent *entry)
+{
+    struct inode_seen *dir = find_inode(check, key->ino);
+    struct inode_seen *child = find_inode(check, le64_get(entry->ino));
+    if (dir == NULL || !S_ISDIR(dir->inode.mode)) {
+        finding(check, key->ino, "has entries but is no directory", 0, 0);
+        return;
+    }
+    dir->entries++;
+    if (child == NULL) {
+        finding(check, key->ino, "an entry leads to a missing inode", le64_get(entry->ino), 0);
+        return;
+    }
+    child->names++;
+    dir->subdirs += S_ISDIR(child->inode.mode);
+    child->first_name |= child->inode.parent == key->ino && child->inode.name_cookie == key->sub;
+    expect(check, child->inode.ino, "kind in its directory entry", entry->kind, (child->inode.mode & S_IFMT) >> 12);
+}
+
+static int second_pass_item(void *arg, const struct catalog_key *key, const void *value, size_t value_size)
+{
+    struct check *check = arg;
+    (void)value_size;
+    struct inode_seen *seen;
+    switch (key->type) {
+    case ITEM_DIRENT:
+        note_entry(check, key, value);
+        break;
+    case ITEM_BACK:
+        seen = find_inode(check, key->ino);
+        if (seen == NULL) {
+            finding(check, key->ino, "back entry of a missing inode", 0, 0);
+        } else {
+            seen->backs++;
+        }
+        break;
+    case ITEM_ORPHAN:
+        seen = find_inode(check, key->sub);
+        if (seen == NULL) {
+            finding(check, key->sub, "orphan entry of a missing inode", 0, 0);
+        } else {
+            seen->orphan = true;
+        }
+        break;
+    default:
+        break;
+    }
+    return 0;
+}
+
+static void check_inode(struct check *check, const struct inode_seen *seen)
+{
+    const struct inode *inode = &seen->inode;
+    const bool is_dir = S_ISDIR(inode->mode);
+    if (is_dir) {
+        expect(check, inode->ino, "entries of the directory", inode->size_bytes, seen->entries);
+        expect(check, inode->ino, "nlink of the directory", inode->nlink, 2 + seen->subdirs);
+        expect(check, inode->ino, "names of the directory", seen->names, inode->ino == INO_ROOT ? 0 : 1);
+    } else {
+        expect(check, inode->ino, "nlink", inode->nlink, seen->names);
+    }
+    expect(check, inode->ino, "listed as an orphan", seen->orphan, !is_dir && inode->nlink == 0);
+    if (inode->ino != INO_ROOT && seen->names > 0) {
+        expect(check, inode->ino, "its first name is there", seen->first_name, 1);
+        expect(check, inode->ino, "back entries", seen->backs, seen->names - 1);
+    }
+}
+
+/* ---- third pass: contents and maps ---- */
+
+static int compare_content(const void *a, const void *b)
+{
+    const struct content_seen *x = a;
+    const struct content_seen *y = b;
+    if (x->rel != y->rel) {
+        return x->rel < y->rel ? -1 : 1;
+    }
+    return memcmp(&x->root, &y->root, sizeof x->root);
+}
+
+static void check_map(struct check *check, const struct block_set *set)
+{
+    if (!fsm_is_ready(set->relation)) {
+        return;
+    }
+    for (block_no block = 0; block < set->blocks; block++) {
+        if (block_set_has(set, block) != fsm_is_used(set->relation, block)) {
+            check->findings++;
+            diag_log(check->store->diag, DIAG_ERROR, "check: relation %llu: block %u is %s, its map says %s",
+                     (unsigned long long)relation_number(set->relation), block,
+                     block_set_has(set, block) ? "in use" : "not in use",
+                     fsm_is_used(set->relation, block) ? "used" : "free");
+        }
+    }
+}
+
+/* All versions of one relation's content: [first, first + count). */
+static int check_relation(struct check *check, const struct content_seen *first, size_t count)
+{
+    struct store *store = check->store;
+    struct relation *relation = NULL;
+    struct block_set set = {0};
+    int rc = relation_open(store->cache, first->ts, first->rel, &relation);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = block_set_init(&set, relation);
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        if (i > 0 && compare_content(&first[i - 1], &first[i]) == 0) {
+            continue;
+        }
+        rc = content_check(store->diag, relation, &first[i].root);
+        if (rc == 0) {
+            rc = block_set_add_content(&set, store->diag, &first[i].root);
+        }
+    }
+    if (rc == 0) {
+        rc = block_set_add_pinned(&set, store->cow);
+    }
+    if (rc == 0) {
+        check_map(check, &set);
+    }
+    block_set_free(&set);
+    relation_unref(relation);
+    if (rc == -EIO) {
+        check->findings++; /* reported where it was found; the other tables are looked at all the same */
+        rc = 0;
+    }
+    return rc;
+}
+
+static int check_contents(struct check *check)
+{
+    int rc = 0;
+    if (check->content_count > 0) {
+        qsort(check->contents, check->content_count, sizeof check->contents[0], compare_content);
+    }
+    for (size_t i = 0; i < check->content_count && rc == 0;) {
+        size_t end = i + 1;
+        while (end < check->content_count && check->contents[end].rel == check->contents[i].rel) {
+            if (check->contents[end].ino != check->contents[i].ino) {
+                finding(check, check->contents[end].ino, "shares its relation with inode", check->contents[i].ino, 0);
+            }
+            end++;
+        }
+        rc = check_relation(check, &check->contents[i], end - i);
+        i = end;
+    }
+    return rc;
+}
+
+static int check_all(struct check *check)
+{
+    struct store *store = check->store;
+    int rc = block_set_init(&check->catalog_set, store->catalog);
+    if (rc == 0) {
+        rc = store_each_version(store, check_version, check);
+    }
+    if (rc == 0) {
+        rc = scan_all(store_live(store), second_pass_item, check);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    for (size_t i = 0; i < check->inode_count; i++) {
+        check_inode(check, &check->inodes[i]);
+    }
+    expect(check, INO_NONE, "inodes counted", atomic_load(&store->inode_count), check->inode_count);
+    rc = block_set_add_pinned(&check->catalog_set, store->cow);
+    if (rc == 0) {
+        check_map(check, &check->catalog_set);
+        rc = check_contents(check);
+    }
+    if (rc == 0 && cow_check(store->cow) != 0) {
+        check->findings++;
+    }
+    return rc;
+}
+
+int store_check(struct store *store)
+{
+    struct check check = {.store = store};
+    struct frame_budget budget;
+    int rc = frame_budget_take(store->cache, 2 * STORE_READ_PINS, 0, &budget);
+    if (rc != 0) {
+        return rc;
+    }
+    mutex_lock(&store->checkpoint_lock);
+    cow_gate_close(store->cow);
+    rc = check_all(&check);
+    cow_gate_open(store->cow);
+    mutex_unlock(&store->checkpoint_lock);
+    frame_budget_release(&budget);
+    block_set_free(&check.catalog_set);
+    free(check.inodes);
+    free(check.contents);
+    return rc == 0 && check.findings > 0 ? -EIO : rc;
+}

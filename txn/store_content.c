@@ -1,0 +1,400 @@
+/*
+ * txn/store_content.c - operations on content: write, resize, punch, read, seek.
+ *
+ * A change holds its file's lock exclusively from its first look at the root to the end, so the root that it planned
+ * with is the one that it replaces (STORE-3). The relation is made, and its map built, before the gate is entered.
+ *
+ * CONTENT ROOTS AND RELATIONS
+ *   rel == REL_NONE          never had content, or was cut to nothing: the next write makes a relation
+ *   cut to 0, tree of pages  a large one: the whole relation goes (COW-5); a single leaf: its block goes
+ */
+#include "txn/store_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sys/stat.h>
+
+#define CONTENT_BATCH_EDITS 4u
+#define CHANGE_NEVER_CUTS   (1u << 16) /* a resize that does nothing to a longer file; beside STORE_WRITE_* in flags */
+
+/* What a change of content is asked to do. */
+struct content_change {
+    struct store_file *file;
+    enum op_type type;
+    uint64_t offset;
+    const void *bytes;
+    uint64_t size;
+    unsigned flags; /* STORE_WRITE_*; KILL_SUID also for the others */
+    uint64_t *out_end;
+    bool made; /* a relation was made for this change */
+};
+
+static struct content_root root_of(const struct inode *inode)
+{
+    return (struct content_root){
+        .ptr = inode->content_ptr, .bytes = inode->size_bytes, .height = inode->content_height};
+}
+
+static int get_inode(struct store_file *file, struct inode *out_inode)
+{
+    rwlock_lock_shared(&file->view->catalog_lock);
+    const int rc = inode_get(file->view, file->ino, out_inode);
+    rwlock_unlock_shared(&file->view->catalog_lock);
+    return rc;
+}
+
+/* ---- changing ---- */
+
+static bool needs_relation(const struct content_change *change)
+{
+    return change->type == OP_WRITE;
+}
+
+/* The file has a relation with a map, if it needs one (file lock held exclusively, gate not held). */
+static int ensure_relation(struct content_change *change, const struct inode *inode)
+{
+    struct store_file *file = change->file;
+    struct store *store = file->store;
+    if (inode->rel != REL_NONE) {
+        assert(file->relation != NULL && relation_number(file->relation) == inode->rel);
+        return store_map_ensure(store, file->view, file->relation, file->ino);
+    }
+    if (!needs_relation(change)) {
+        return 0;
+    }
+    struct relation *relation = NULL;
+    const rel_no rel = atomic_fetch_add(&store->next_rel, 1);
+    int rc = relation_open(store->cache, inode->ts, rel, &relation);
+    if (rc == 0) {
+        rc = relation_create_file(relation);
+    }
+    if (rc == 0) {
+        rc = fsm_init_empty(relation);
+    }
+    if (rc == 0) {
+        rc = view_relation_created(file->view, relation);
+    }
+    if (rc != 0) {
+        relation_unref(relation);
+        return rc;
+    }
+    relation_unref(file->relation);
+    file->relation = relation;
+    change->made = true;
+    return 0;
+}
+
+/* The change failed: the relation made for it goes as if it had been dropped. */
+static void abandon_relation(struct store_file *file)
+{
+    struct retire_list list = {0};
+    if (retire_list_reserve(&list, file->relation, 1) == 0) {
+        cow_gate_enter(file->store->cow);
+        retire_list_add_relation(&list, cow_epoch(file->store->cow));
+        view_retire(file->view, &list);
+        cow_gate_leave(file->store->cow);
+    }
+    relation_unref(file->relation);
+    file->relation = NULL;
+}
+
+/* Settles offset and size now that the size is known. False: nothing to do. */
+static bool settle(struct content_change *change, const struct inode *inode, struct op_record *op)
+{
+    op->size_before_bytes = inode->size_bytes;
+    if (change->type == OP_WRITE && (change->flags & STORE_WRITE_APPEND) != 0) {
+        change->offset = inode->size_bytes;
+        op->flags |= OP_WRITE_APPEND;
+    }
+    const bool clip = change->type == OP_PUNCH || (change->flags & STORE_WRITE_NO_EXTEND) != 0;
+    if (clip && change->offset >= inode->size_bytes) {
+        return false;
+    }
+    if (clip && change->size > inode->size_bytes - change->offset) {
+        change->size = inode->size_bytes - change->offset;
+    }
+    if ((change->flags & CHANGE_NEVER_CUTS) != 0 && change->size <= inode->size_bytes) {
+        return false;
+    }
+    return change->type != OP_PUNCH || change->size > 0;
+}
+
+static int plan_content(struct op_run *run, const struct content_change *change, const struct inode *inode)
+{
+    const struct content_root root = root_of(inode);
+    struct relation *relation = change->file->relation;
+    switch (change->type) {
+    case OP_WRITE:
+        return content_plan_write(run->view, relation, &root, change->offset, change->bytes, change->size, &run->budget,
+                                  &run->content);
+    case OP_RESIZE:
+        return content_plan_resize(run->view, relation, &root, change->size, &run->budget, &run->content);
+    case OP_PUNCH:
+    default:
+        return content_plan_punch(run->view, relation, &root, change->offset, change->size, &run->budget,
+                                  &run->content);
+    }
+}
+
+/* The inode after the change. */
+static void change_inode(struct op_run *run, const struct content_change *change, struct content_root root,
+                         struct inode *inode)
+{
+    const epoch_no epoch = cow_epoch(run->store->cow);
+    inode->content_ptr = root.ptr;
+    inode->content_height = root.height;
+    inode->size_bytes = root.bytes;
+    if (change->made) {
+        inode->rel = relation_number(change->file->relation);
+        inode->rel_created = epoch;
+        run->op.rel = inode->rel;
+    }
+    inode->mtime_ns = run->op.time_ns;
+    inode->ctime_ns = run->op.time_ns;
+    inode->change_epoch = epoch;
+    const bool appends = change->type == OP_WRITE && change->offset == run->op.size_before_bytes;
+    if (!appends) {
+        inode->rewrite_epoch = epoch;
+    }
+    if ((change->flags & STORE_WRITE_KILL_SUID) != 0 && (inode->mode & (S_ISUID | S_ISGID)) != 0) {
+        inode->mode &= ~(uint32_t)S_ISUID;
+        if ((inode->mode & S_IXGRP) != 0) {
+            inode->mode &= ~(uint32_t)S_ISGID;
+        }
+        run->op.flags |= OP_KILL_SUID;
+    }
+}
+
+/* Cutting a tree of several pages to nothing drops its relation. True: done that way. */
+static bool drops_relation(const struct content_change *change, const struct inode *inode)
+{
+    return change->type == OP_RESIZE && change->size == 0 && inode->content_height >= 2;
+}
+
+static int change_under_gate(struct op_run *run, const struct content_change *change, const struct inode *before)
+{
+    struct content_root root = CONTENT_ROOT_EMPTY;
+    int rc = 0;
+    const bool drop = drops_relation(change, before);
+    if (!drop) {
+        rc = plan_content(run, change, before);
+        if (rc != 0) {
+            return rc;
+        }
+        root = content_plan_root(run->content);
+    }
+    op_lock_catalog(run);
+    struct inode inode;
+    rc = inode_batch_get(&run->batch, change->file->ino, &inode);
+    if (rc == 0 && drop) {
+        rc = op_drop_relation(run, &inode);
+        inode.rel = REL_NONE;
+        inode.rel_created = 0;
+    }
+    if (rc == 0) {
+        change_inode(run, change, root, &inode);
+        rc = inode_batch_put(&run->batch, &inode);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    run->op.ino = inode.ino;
+    run->op.offset_bytes = change->offset;
+    run->op.size_bytes = change->size;
+    run->op.data = (struct op_bytes){.data = change->bytes, .size = change->type == OP_WRITE ? change->size : 0};
+    rc = op_finish(run);
+    if (rc == 0 && drop) {
+        relation_unref(change->file->relation);
+        change->file->relation = NULL;
+    }
+    if (rc == 0 && change->out_end != NULL) {
+        *change->out_end = inode.size_bytes;
+    }
+    return rc;
+}
+
+static int change_locked(struct op_run *run, struct content_change *change)
+{
+    struct inode inode;
+    int rc = get_inode(change->file, &inode);
+    if (rc != 0) {
+        return rc;
+    }
+    if (!settle(change, &inode, &run->op)) {
+        if (change->out_end != NULL) {
+            *change->out_end = inode.size_bytes;
+        }
+        return 0;
+    }
+    rc = ensure_relation(change, &inode);
+    if (rc == 0) {
+        op_enter_gate(run);
+        rc = change_under_gate(run, change, &inode);
+    }
+    return rc;
+}
+
+static int change_try(struct content_change change, unsigned edits, unsigned *out_edits)
+{
+    struct store_file *file = change.file;
+    struct op_run run;
+    const uint64_t new_bytes = change.type == OP_WRITE ? change.size : 0;
+    int rc = op_begin(&run, file->store, file->view, change.type, edits, new_bytes, true);
+    if (rc != 0) {
+        return rc;
+    }
+    rwlock_lock_exclusive(&file->lock);
+    rc = change_locked(&run, &change);
+    *out_edits = run.batch.count;
+    op_end(&run);
+    if (rc != 0 && change.made) {
+        abandon_relation(file);
+    }
+    rwlock_unlock_exclusive(&file->lock);
+    return rc;
+}
+
+static int change_run(const struct content_change *change)
+{
+    struct store *store = change->file->store;
+    unsigned edits = CONTENT_BATCH_EDITS;
+    unsigned tries = 0;
+    unsigned batch_edits = 0;
+    int rc;
+    do {
+        rc = change_try(*change, edits, &batch_edits);
+    } while (op_wants_retry(store, rc, batch_edits, &edits, &tries));
+    return rc;
+}
+
+int store_write(struct store_file *file, uint64_t offset, const void *bytes, size_t size, unsigned flags,
+                uint64_t *out_end)
+{
+    if (size == 0) {
+        struct inode inode;
+        const int rc = store_file_get_inode(file, &inode);
+        if (rc == 0) {
+            *out_end = inode.size_bytes;
+        }
+        return rc;
+    }
+    if ((flags & STORE_WRITE_APPEND) == 0 && (offset > CONTENT_MAX_BYTES || size > CONTENT_MAX_BYTES - offset)) {
+        return -EFBIG;
+    }
+    const struct content_change change = {.file = file,
+                                          .type = OP_WRITE,
+                                          .offset = offset,
+                                          .bytes = bytes,
+                                          .size = size,
+                                          .flags = flags,
+                                          .out_end = out_end};
+    return change_run(&change);
+}
+
+int store_file_resize(struct store_file *file, uint64_t size_bytes, unsigned flags)
+{
+    if (size_bytes > CONTENT_MAX_BYTES) {
+        return -EFBIG;
+    }
+    const struct content_change change = {.file = file, .type = OP_RESIZE, .size = size_bytes, .flags = flags};
+    return change_run(&change);
+}
+
+int store_allocate(struct store_file *file, uint64_t offset, uint64_t size, unsigned mode)
+{
+    const bool keep_size = (mode & STORE_ALLOCATE_KEEP_SIZE) != 0;
+    if (size == 0 || ((mode & STORE_ALLOCATE_PUNCH) != 0 && !keep_size)) {
+        return size == 0 ? -EINVAL : -EOPNOTSUPP;
+    }
+    if (offset > CONTENT_MAX_BYTES || size > CONTENT_MAX_BYTES - offset) {
+        return -EFBIG;
+    }
+    int rc = store_check_writable(file->store);
+    if (rc == 0 && (mode & (STORE_ALLOCATE_PUNCH | STORE_ALLOCATE_ZERO)) != 0) {
+        const struct content_change change = {.file = file, .type = OP_PUNCH, .offset = offset, .size = size};
+        rc = change_run(&change);
+    }
+    if (rc != 0 || keep_size) {
+        return rc;
+    }
+    const struct content_change change = {
+        .file = file, .type = OP_RESIZE, .size = offset + size, .flags = CHANGE_NEVER_CUTS};
+    return change_run(&change);
+}
+
+/* ---- reading ---- */
+
+/* Budget, file lock and root for a read. */
+static int read_enter(struct store_file *file, uint32_t pins, struct frame_budget *out_budget, struct inode *out_inode)
+{
+    int rc = frame_budget_take(file->store->cache, pins, 0, out_budget);
+    if (rc != 0) {
+        return rc;
+    }
+    rwlock_lock_shared(&file->lock);
+    rc = get_inode(file, out_inode);
+    if (rc != 0) {
+        rwlock_unlock_shared(&file->lock);
+        frame_budget_release(out_budget);
+    }
+    return rc;
+}
+
+int store_file_get_inode(struct store_file *file, struct inode *out_inode)
+{
+    struct frame_budget budget;
+    const int rc = read_enter(file, STORE_READ_PINS, &budget, out_inode);
+    if (rc == 0) {
+        rwlock_unlock_shared(&file->lock);
+        frame_budget_release(&budget);
+    }
+    return rc;
+}
+
+int store_read(struct store_file *file, uint64_t offset, void *bytes, size_t size, size_t *out_read)
+{
+    struct frame_budget budget;
+    struct inode inode;
+    int rc = read_enter(file, STORE_READ_PINS, &budget, &inode);
+    if (rc == 0) {
+        const struct content_root root = root_of(&inode);
+        rc = content_read(file->relation, &root, offset, bytes, size, out_read);
+        rwlock_unlock_shared(&file->lock);
+        frame_budget_release(&budget);
+    }
+    return rc;
+}
+
+int store_read_pieces(struct store_file *file, uint64_t offset, size_t size, struct content_pieces *out_pieces,
+                      struct frame_budget *out_budget)
+{
+    struct inode inode;
+    const uint32_t pins = (uint32_t)(size / PAGE_PAYLOAD_SIZE) + 2 + STORE_READ_PINS;
+    if (pins > frame_budget_max(file->store->cache)) {
+        return -E2BIG;
+    }
+    int rc = read_enter(file, pins, out_budget, &inode);
+    if (rc == 0) {
+        const struct content_root root = root_of(&inode);
+        rc = content_read_pieces(file->relation, &root, offset, size, out_pieces);
+        rwlock_unlock_shared(&file->lock);
+        if (rc != 0) {
+            frame_budget_release(out_budget);
+        }
+    }
+    return rc;
+}
+
+int store_seek(struct store_file *file, uint64_t offset, bool hole, uint64_t *out_offset)
+{
+    struct frame_budget budget;
+    struct inode inode;
+    int rc = read_enter(file, STORE_READ_PINS, &budget, &inode);
+    if (rc == 0) {
+        const struct content_root root = root_of(&inode);
+        rc = content_seek(file->relation, &root, offset, hole, out_offset);
+        rwlock_unlock_shared(&file->lock);
+        frame_budget_release(&budget);
+    }
+    return rc;
+}

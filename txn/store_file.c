@@ -1,0 +1,160 @@
+/*
+ * txn/store_file.c - the table of open inodes.
+ *
+ * An open file is one object for an (inode, view), counted. It holds the content's lock and relation. The last close
+ * takes it off the table, and destroys the inode if its last name is gone (STORE-4).
+ *
+ * Locking: files_lock guards the table, refs and orphan. Opening holds the view's catalog lock shared meanwhile,
+ * unlinking holds it exclusively: an inode is either found by the one or found open by the other.
+ */
+#include "txn/store_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+static struct store_file **bucket_of(struct store *store, const struct view *view, ino_no ino)
+{
+    return &store->files[(ino * 31 + view->id) % STORE_FILE_BUCKETS];
+}
+
+static struct store_file *find_locked(struct store *store, const struct view *view, ino_no ino)
+{
+    struct store_file *file = *bucket_of(store, view, ino);
+    while (file != NULL && (file->ino != ino || file->view != view)) {
+        file = file->next;
+    }
+    return file;
+}
+
+static struct store_file *file_make(struct store *store, struct view *view, ino_no ino)
+{
+    struct store_file *file = calloc(1, sizeof *file);
+    if (file != NULL) {
+        file->store = store;
+        file->view = view;
+        file->ino = ino;
+        rwlock_init(&file->lock, LOCK_RANK_FILE, ino);
+    }
+    return file;
+}
+
+void store_file_free(struct store_file *file)
+{
+    relation_unref(file->relation);
+    rwlock_destroy(&file->lock);
+    free(file);
+}
+
+/* Adds a reference to what is in the table, or puts `made` there (taking it over). */
+static struct store_file *file_enter(struct store *store, struct store_file *made, bool orphan, int *out_rc)
+{
+    mutex_lock(&store->files_lock);
+    struct store_file *file = find_locked(store, made->view, made->ino);
+    if (file == NULL && orphan) {
+        *out_rc = -ENOENT; /* its last close is under way */
+    } else if (file == NULL) {
+        struct store_file **bucket = bucket_of(store, made->view, made->ino);
+        file = made;
+        file->next = *bucket;
+        *bucket = file;
+        store->open_files++;
+    }
+    if (file != NULL) {
+        file->refs++;
+    }
+    mutex_unlock(&store->files_lock);
+    return file;
+}
+
+static int open_locked(struct store *store, struct view *view, ino_no ino, struct store_file **out_file)
+{
+    struct inode inode;
+    int rc = inode_get(view, ino, &inode);
+    if (rc != 0) {
+        return rc;
+    }
+    if (!S_ISREG(inode.mode)) {
+        return S_ISDIR(inode.mode) ? -EISDIR : -EINVAL;
+    }
+    struct store_file *made = file_make(store, view, ino);
+    if (made == NULL) {
+        return -ENOMEM;
+    }
+    if (inode.rel != REL_NONE) {
+        rc = relation_open(store->cache, inode.ts, inode.rel, &made->relation);
+    }
+    struct store_file *file = rc == 0 ? file_enter(store, made, inode.nlink == 0, &rc) : NULL;
+    if (file != made) {
+        store_file_free(made);
+    }
+    if (file != NULL) {
+        *out_file = file;
+    }
+    return rc;
+}
+
+int store_file_open(struct store *store, struct view *view, ino_no ino, struct store_file **out_file)
+{
+    struct frame_budget budget;
+    int rc = store_read_enter(store, view, &budget);
+    if (rc == 0) {
+        rc = open_locked(store, view, ino, out_file);
+        store_read_leave(view, &budget);
+    }
+    return rc;
+}
+
+void store_file_close(struct store_file *file)
+{
+    struct store *store = file->store;
+    mutex_lock(&store->files_lock);
+    assert(file->refs > 0);
+    const bool last = --file->refs == 0;
+    if (last) {
+        struct store_file **link = bucket_of(store, file->view, file->ino);
+        while (*link != file) {
+            link = &(*link)->next;
+        }
+        *link = file->next;
+        store->open_files--;
+    }
+    mutex_unlock(&store->files_lock);
+    if (!last) {
+        return;
+    }
+    if (file->orphan) {
+        store_destroy_orphan_or_log(store, file->view, file->ino);
+    }
+    store_file_free(file);
+}
+
+ino_no store_file_ino(const struct store_file *file)
+{
+    return file->ino;
+}
+
+int store_file_getattr(struct store_file *file, struct store_attr *out_attr)
+{
+    return store_getattr(file->store, file->view, file->ino, out_attr);
+}
+
+bool store_file_is_open(struct store *store, struct view *view, ino_no ino)
+{
+    mutex_lock(&store->files_lock);
+    const bool is_open = find_locked(store, view, ino) != NULL;
+    mutex_unlock(&store->files_lock);
+    return is_open;
+}
+
+bool store_file_mark_orphan(struct store *store, struct view *view, ino_no ino)
+{
+    mutex_lock(&store->files_lock);
+    struct store_file *file = find_locked(store, view, ino);
+    if (file != NULL) {
+        file->orphan = true;
+    }
+    mutex_unlock(&store->files_lock);
+    return file != NULL;
+}

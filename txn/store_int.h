@@ -1,0 +1,176 @@
+/*
+ * txn/store_int.h - inside of the store.
+ *
+ * STORE-1 A mutation runs: frame budget (no lock held), file lock (content only), gate shared, plan of the content,
+ * catalog lock, plan of the catalog batch, log_append, apply, unlock. Nothing can fail behind log_append. STORE-2 The
+ * order of log records is the order of application: records are appended under the catalog lock of their view. STORE-3
+ * A content root changes only under its inode's file lock (exclusive) and the catalog lock; attributes under the
+ * catalog lock. STORE-4 An inode with no name left lives as an orphan as long as it is in the file table; whoever takes
+ * it out of the table destroys it. STORE-5 No number is used at or above its ceiling in the control file.
+ */
+#ifndef TBLFS_TXN_STORE_INT_H
+#define TBLFS_TXN_STORE_INT_H
+
+#include "base/lock.h"
+#include "txn/control.h"
+#include "txn/log.h"
+#include "txn/op.h"
+#include "txn/store.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define STORE_SWEEP_LINES     1000u
+#define STORE_FILE_BUCKETS    4096u
+#define STORE_MIN_CACHE_BYTES (UINT64_C(16) << 20)
+#define STORE_READ_PINS       (2u * (CATALOG_MAX_HEIGHT + 2u))
+#define STORE_LINK_MAX        65000u
+#define STORE_NAME_MAX        255u
+#define STORE_BATCH_EDITS     16u
+
+struct store_file {
+    struct store *store;
+    struct view *view;
+    ino_no ino;
+    struct rwlock lock;        /* LOCK_RANK_FILE, order: ino */
+    struct relation *relation; /* of the content, NULL: none yet; changed under `lock` exclusively */
+    /* guarded by store->files_lock: */
+    struct store_file *next;
+    uint32_t refs;
+    bool orphan; /* its last name is gone */
+};
+
+struct store {
+    struct io_device *dev;
+    struct diag *diag;
+    char *dir;
+    bool read_only;
+    bool background;
+    uint64_t checkpoint_interval_ns;
+    struct io_file *lock_file;
+    struct bufcache *cache;
+    struct cow *cow;
+    struct relation *catalog;
+    struct name_hash hash;
+    struct log log;
+
+    _Atomic rel_no next_rel;
+    _Atomic ino_no next_ino;
+    _Atomic epoch_no ceiling_epoch; /* as in control, for a look without the lock */
+    _Atomic rel_no ceiling_rel;
+    _Atomic ino_no ceiling_ino;
+    _Atomic int64_t last_time_ns;
+    _Atomic uint64_t inode_count;
+    _Atomic(const char *) failure; /* why nothing is written any more; NULL: fine */
+
+    struct mutex checkpoint_lock; /* LOCK_RANK_STORE: one checkpoint at a time, control, durable */
+    struct control control;       /* what is in force on disk */
+    struct holder *durable;
+    struct holder *unfinished; /* fork of the checkpoint that failed, NULL if none did */
+    lsn_no durable_lsn;
+    uint64_t last_checkpoint_ns;
+    uint64_t deferred_at_checkpoint; /* cow_stats.deferred then */
+
+    struct mutex files_lock; /* LOCK_RANK_FILE_TABLE */
+    struct store_file *files[STORE_FILE_BUCKETS];
+    uint32_t open_files;
+
+    struct mutex sweeps_lock; /* LOCK_RANK_LEAF */
+    struct store_sweep sweeps[STORE_SWEEP_LINES];
+    uint64_t sweep_count;
+
+    _Atomic uint64_t operations[64];
+    _Atomic uint64_t checkpoints, checkpoint_pages;
+
+    pthread_t thread;
+    bool thread_runs;
+    struct mutex thread_lock; /* LOCK_RANK_LEAF */
+    struct condvar thread_wake;
+    bool thread_stop;
+};
+
+/* One mutation under way (txn/store_op.c). */
+struct op_run {
+    struct store *store;
+    struct view *view;
+    struct op_record op;
+    struct frame_budget budget;
+    unsigned edits; /* catalog edits that the budget allows */
+    struct catalog_batch batch;
+    struct content_plan *content;  /* NULL: content does not change */
+    struct retire_list dropped[2]; /* relations that go */
+    unsigned dropped_count;
+    struct retire_list blocks; /* blocks that go without a content plan */
+    int64_t inode_delta;
+    ino_no orphan; /* became one: marked once this is applied */
+    bool gate_held, catalog_held;
+};
+
+/* ---- store_op.c ---- */
+
+/* Plans the name part of an operation: adds edits to run->batch, fills run->op. Called with the catalog lock held. */
+typedef int op_plan_fn(struct op_run *run, void *arg);
+
+/* Runs one operation that changes the catalog only. Retries with a larger budget, and once behind a checkpoint when
+ * there is no space. */
+int store_op_run(struct store *store, struct view *view, enum op_type type, op_plan_fn *plan, void *arg) WARN_UNUSED;
+
+/* The steps, for operations with content. begin: budget, checks. enter: gate. finish: plans the batch, logs, applies.
+ * end: releases all. */
+int op_begin(struct op_run *run, struct store *store, struct view *view, enum op_type type, unsigned edits,
+             uint64_t content_bytes, bool has_content) WARN_UNUSED;
+void op_enter_gate(struct op_run *run);
+void op_lock_catalog(struct op_run *run);
+int op_finish(struct op_run *run) WARN_UNUSED;
+void op_end(struct op_run *run);
+/* The whole relation goes with this operation. */
+int op_drop_relation(struct op_run *run, const struct inode *inode) WARN_UNUSED;
+/* -ENOSPC gets one more try behind a forced checkpoint; -E2BIG of a budget one with more. True: try again. */
+bool op_wants_retry(struct store *store, int rc, unsigned batch_edits, unsigned *inout_edits, unsigned *inout_tries);
+
+/* Wall clock, never going back. */
+int64_t store_now_ns(struct store *store);
+/* -EROFS when the store takes no changes. */
+int store_check_writable(const struct store *store) WARN_UNUSED;
+/* Something that must not fail failed: from here on the store is read-only. Keeps the first reason (a string literal).
+ */
+void store_fail(struct store *store, const char *reason, int rc);
+
+/* ---- store_read.c: budgets and locks around catalog reads ---- */
+int store_read_enter(struct store *store, struct view *view, struct frame_budget *out_budget) WARN_UNUSED;
+void store_read_leave(struct view *view, struct frame_budget *budget);
+void store_attr_of(const struct inode *inode, struct store_attr *out_attr);
+
+/* ---- store_file.c ---- */
+void store_file_free(struct store_file *file);
+/* With the view's catalog lock held exclusively: nobody can open it meanwhile, but the last close may come at any time.
+ */
+bool store_file_is_open(struct store *store, struct view *view, ino_no ino);
+/* Its last close destroys it. False: that close has come already, the caller destroys it. */
+bool store_file_mark_orphan(struct store *store, struct view *view, ino_no ino);
+
+/* ---- store_content.c ---- */
+int store_file_resize(struct store_file *file, uint64_t size_bytes, unsigned flags) WARN_UNUSED;
+int store_file_get_inode(struct store_file *file, struct inode *out_inode) WARN_UNUSED;
+
+/* ---- store_names.c ---- */
+int op_destroy_inode(struct op_run *run, const struct inode *inode) WARN_UNUSED;
+/* Destroys an inode without names. When that fails it stays listed as an orphan, which the next start destroys. */
+void store_destroy_orphan_or_log(struct store *store, struct view *view, ino_no ino);
+
+/* ---- store_map.c ---- */
+/* FSM-3: the relation's map is ready after it. File lock held exclusively (or the store is being opened). */
+int store_map_ensure(struct store *store, struct view *view, struct relation *relation, ino_no ino) WARN_UNUSED;
+int store_map_build_catalog(struct store *store) WARN_UNUSED;
+
+/* ---- checkpoint.c ---- */
+int store_checkpoint_locked(struct store *store, bool clean) WARN_UNUSED;
+/* Drops the pages of dead relations in one sweep. */
+void store_sweep_dead(struct store *store, const char *cause);
+int store_ceilings_raise_locked(struct store *store) WARN_UNUSED;
+/* Before an operation that may take a number: STORE-5. */
+int store_ceilings_ensure(struct store *store) WARN_UNUSED;
+int store_thread_start(struct store *store) WARN_UNUSED;
+void store_thread_stop(struct store *store);
+
+#endif

@@ -1,0 +1,240 @@
+/*
+ * txn/store_map.c - building free maps from roots (FSM-3), and the set of blocks that a relation's trees use.
+ *
+ * used = reachable from the live root or from any holder's root of the same inode, or on a deadlist, or private to a
+ * transaction. The gate is held (shared) meanwhile: no holder can close, so every tree that is walked stays whole. The
+ * inode's own content is kept out by its file lock. A relation without a map has nothing on any deadlist: whoever
+ * retires a block has a map first.
+ */
+#include "txn/store_map.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- block sets ---- */
+
+int block_set_init(struct block_set *set, struct relation *relation)
+{
+    bool exists = false;
+    *set = (struct block_set){.relation = relation};
+    int rc = relation_file_exists(relation, &exists);
+    if (rc == 0 && exists) {
+        rc = relation_file_blocks(relation, &set->blocks);
+    }
+    if (rc == 0) {
+        set->bits = calloc((size_t)set->blocks / 64 + 1, sizeof set->bits[0]);
+        rc = set->bits != NULL ? 0 : -ENOMEM;
+    }
+    return rc;
+}
+
+void block_set_free(struct block_set *set)
+{
+    free(set->bits);
+    set->bits = NULL;
+}
+
+bool block_set_has(const struct block_set *set, block_no block)
+{
+    return block < set->blocks && (set->bits[block / 64] >> (block % 64) & 1) != 0;
+}
+
+int block_set_add_run(struct block_set *set, block_no first, uint32_t count)
+{
+    if (first >= set->blocks || count > set->blocks - first) {
+        return -EIO;
+    }
+    for (block_no block = first; block < first + count; block++) {
+        set->bits[block / 64] |= UINT64_C(1) << (block % 64);
+    }
+    return 0;
+}
+
+static bool set_skip(void *arg, struct page_ptr ptr)
+{
+    return block_set_has(arg, ptr.block);
+}
+
+struct set_visit {
+    struct block_set *set;
+    struct diag *diag;
+};
+
+static int set_add_page(void *arg, struct page_ptr ptr, uint8_t level)
+{
+    (void)level;
+    const struct set_visit *visit = arg;
+    if (block_set_add_run(visit->set, ptr.block, 1) != 0) {
+        return diag_damage(visit->diag, "relation", ptr.block, "block", "relation %llu: pointer beyond its %u blocks",
+                           (unsigned long long)relation_number(visit->set->relation), visit->set->blocks);
+    }
+    return 0;
+}
+
+static bool visit_skip(void *arg, struct page_ptr ptr)
+{
+    return set_skip(((struct set_visit *)arg)->set, ptr);
+}
+
+int block_set_add_content(struct block_set *set, struct diag *diag, const struct content_root *root)
+{
+    struct set_visit visit = {.set = set, .diag = diag};
+    return content_visit(set->relation, root, visit_skip, set_add_page, &visit);
+}
+
+int block_set_add_catalog(struct block_set *set, struct diag *diag, const struct catalog_root *root)
+{
+    struct set_visit visit = {.set = set, .diag = diag};
+    return root->height == 0 ? 0 : catalog_visit(set->relation, root, visit_skip, set_add_page, &visit);
+}
+
+static int add_run(void *arg, block_no first, uint32_t count)
+{
+    return block_set_add_run(arg, first, count);
+}
+
+int block_set_add_pinned(struct block_set *set, struct cow *cow)
+{
+    return cow_each_pinned_run(cow, set->relation, add_run, set);
+}
+
+/* ---- holders' versions ---- */
+
+struct holder_list {
+    struct holder *holders[STORE_MAX_HOLDERS];
+    unsigned count;
+    bool overflow;
+};
+
+static void collect_holder(void *arg, struct holder *holder)
+{
+    struct holder_list *list = arg;
+    if (list->count == STORE_MAX_HOLDERS) {
+        list->overflow = true;
+        return;
+    }
+    list->holders[list->count++] = holder;
+}
+
+int store_each_version(struct store *store, store_version_fn *fn, void *arg)
+{
+    struct holder_list list = {.count = 0};
+    cow_each_holder(store->cow, collect_holder, &list);
+    if (list.overflow) {
+        return -EMFILE;
+    }
+    int rc = fn(arg, store_live(store));
+    for (unsigned i = 0; i < list.count && rc == 0; i++) {
+        struct view *view = NULL;
+        rc = view_open_read_only(store->cow, list.holders[i], &view);
+        if (rc == 0) {
+            rc = fn(arg, view);
+            view_close(view);
+        }
+    }
+    return rc;
+}
+
+/* ---- building ---- */
+
+struct build_arg {
+    struct store *store;
+    struct block_set *set;
+    ino_no ino;
+};
+
+/* Adds what one version of the inode uses in this relation. */
+static int build_add_version(void *arg, struct view *view)
+{
+    const struct build_arg *build = arg;
+    struct inode inode;
+    int rc = 0;
+    rwlock_lock_shared(&view->catalog_lock);
+    rc = inode_get(view, build->ino, &inode);
+    rwlock_unlock_shared(&view->catalog_lock);
+    if (rc != 0) {
+        return rc == -ENOENT ? 0 : rc;
+    }
+    if (inode.rel != relation_number(build->set->relation)) {
+        return 0;
+    }
+    const struct content_root root = {
+        .ptr = inode.content_ptr, .bytes = inode.size_bytes, .height = inode.content_height};
+    return block_set_add_content(build->set, build->store->diag, &root);
+}
+
+static int build_add_catalog(void *arg, struct view *view)
+{
+    const struct build_arg *build = arg;
+    return block_set_add_catalog(build->set, build->store->diag, &view->root);
+}
+
+/* Hands the set to the map, run by run. */
+static int build_hand_over(const struct block_set *set)
+{
+    int rc = 0;
+    block_no block = 0;
+    while (block < set->blocks && rc == 0) {
+        if (!block_set_has(set, block)) {
+            block++;
+            continue;
+        }
+        block_no end = block + 1;
+        while (block_set_has(set, end)) {
+            end++;
+        }
+        rc = fsm_build_used(set->relation, block, end - block);
+        block = end;
+    }
+    return rc;
+}
+
+static int build_map(struct store *store, struct relation *relation, ino_no ino, store_version_fn *add_version)
+{
+    struct block_set set;
+    int rc = block_set_init(&set, relation);
+    if (rc == 0) {
+        rc = fsm_build_begin(relation);
+    }
+    if (rc != 0) {
+        block_set_free(&set);
+        return rc;
+    }
+    struct build_arg build = {.store = store, .set = &set, .ino = ino};
+    rc = store_each_version(store, add_version, &build);
+    if (rc == 0) {
+        rc = block_set_add_pinned(&set, store->cow);
+    }
+    if (rc == 0) {
+        rc = build_hand_over(&set);
+    }
+    if (rc == 0) {
+        fsm_build_finish(relation);
+    } else {
+        fsm_build_abort(relation);
+    }
+    block_set_free(&set);
+    return rc;
+}
+
+int store_map_ensure(struct store *store, struct view *view, struct relation *relation, ino_no ino)
+{
+    (void)view;
+    if (fsm_is_ready(relation)) {
+        return 0;
+    }
+    cow_gate_enter(store->cow);
+    const int rc = build_map(store, relation, ino, build_add_version);
+    cow_gate_leave(store->cow);
+    return rc;
+}
+
+int store_map_build_catalog(struct store *store)
+{
+    cow_gate_enter(store->cow);
+    const int rc = build_map(store, store->catalog, INO_NONE, build_add_catalog);
+    cow_gate_leave(store->cow);
+    return rc;
+}

@@ -1,0 +1,205 @@
+/*
+ * txn/store_op.c - the life of one mutation: budget, gate, plan, log, apply (STORE-1, STORE-2).
+ *
+ *   op_begin --> [content plan by the caller] --> op_lock_catalog --> [edits by the caller] --> op_finish --> op_end
+ *
+ * op_end may be called from any state and undoes what op_finish did not apply.
+ */
+#include "txn/store_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+int64_t store_now_ns(struct store *store)
+{
+    const int64_t now = (int64_t)io_realtime_ns(store->dev);
+    int64_t last = atomic_load(&store->last_time_ns);
+    while (now > last && !atomic_compare_exchange_weak(&store->last_time_ns, &last, now)) {
+    }
+    return now > last ? now : last;
+}
+
+int store_check_writable(const struct store *store)
+{
+    return store->read_only || atomic_load(&store->failure) != NULL ? -EROFS : 0;
+}
+
+void store_fail(struct store *store, const char *reason, int rc)
+{
+    const char *none = NULL;
+    if (atomic_compare_exchange_strong(&store->failure, &none, reason)) {
+        diag_log(store->diag, DIAG_ERROR, "%s: %s: %s; the store is read-only until it is mounted again", store->dir,
+                 reason, strerror(-rc));
+    }
+}
+
+int op_begin(struct op_run *run, struct store *store, struct view *view, enum op_type type, unsigned edits,
+             uint64_t content_bytes, bool has_content)
+{
+    memset(run, 0, sizeof *run);
+    run->store = store;
+    run->view = view;
+    run->op.type = type;
+    run->edits = edits;
+    int rc = store_check_writable(store);
+    if (rc == 0) {
+        rc = store_ceilings_ensure(store);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    uint32_t pins = 0;
+    uint32_t news = 0;
+    catalog_frames_needed(edits, &pins, &news);
+    pins += STORE_READ_PINS;
+    if (has_content) {
+        uint32_t content_pins = 0;
+        uint32_t content_news = 0;
+        content_frames_needed(content_bytes, &content_pins, &content_news);
+        pins += content_pins;
+        news += content_news;
+    }
+    rc = frame_budget_take(store->cache, pins, news, &run->budget);
+    if (rc == 0) {
+        catalog_batch_init(&run->batch, view);
+    }
+    return rc;
+}
+
+void op_enter_gate(struct op_run *run)
+{
+    cow_gate_enter(run->store->cow);
+    run->gate_held = true;
+}
+
+void op_lock_catalog(struct op_run *run)
+{
+    assert(run->gate_held);
+    rwlock_lock_exclusive(&run->view->catalog_lock);
+    run->catalog_held = true;
+    run->op.time_ns = store_now_ns(run->store);
+}
+
+int op_drop_relation(struct op_run *run, const struct inode *inode)
+{
+    if (inode->rel == REL_NONE) {
+        return 0;
+    }
+    assert(run->dropped_count < ARRAY_COUNT(run->dropped));
+    struct relation *relation = NULL;
+    int rc = relation_open(run->store->cache, inode->ts, inode->rel, &relation);
+    if (rc != 0) {
+        return rc;
+    }
+    struct retire_list *list = &run->dropped[run->dropped_count++];
+    rc = retire_list_reserve(list, relation, 1);
+    if (rc == 0) {
+        retire_list_add_relation(list, inode->rel_created);
+    }
+    relation_unref(relation);
+    return rc;
+}
+
+/* Nothing in here can fail. */
+static void op_apply(struct op_run *run)
+{
+    struct store *store = run->store;
+    (void)log_append(&store->log, &run->op);
+    if (run->content != NULL) {
+        content_plan_apply(run->content);
+        run->content = NULL;
+    }
+    catalog_batch_apply(&run->batch);
+    for (unsigned i = 0; i < run->dropped_count; i++) {
+        view_retire(run->view, &run->dropped[i]);
+    }
+    view_retire(run->view, &run->blocks);
+    atomic_fetch_add(&store->inode_count, (uint64_t)run->inode_delta);
+    atomic_fetch_add(&store->operations[run->op.type], 1);
+}
+
+int op_finish(struct op_run *run)
+{
+    assert(run->catalog_held);
+    const int rc = catalog_batch_plan(&run->batch, &run->budget);
+    if (rc == 0) {
+        op_apply(run);
+    }
+    return rc;
+}
+
+void op_end(struct op_run *run)
+{
+    content_plan_abandon(run->content);
+    catalog_batch_free(&run->batch);
+    for (unsigned i = 0; i < run->dropped_count; i++) {
+        retire_list_free(&run->dropped[i]);
+    }
+    retire_list_free(&run->blocks);
+    if (run->catalog_held) {
+        rwlock_unlock_exclusive(&run->view->catalog_lock);
+    }
+    if (run->gate_held) {
+        cow_gate_leave(run->store->cow);
+    }
+    frame_budget_release(&run->budget);
+    memset(run, 0, sizeof *run);
+}
+
+bool op_wants_retry(struct store *store, int rc, unsigned batch_edits, unsigned *inout_edits, unsigned *inout_tries)
+{
+    if (rc == -E2BIG && batch_edits > *inout_edits) {
+        *inout_edits = batch_edits;
+        return true;
+    }
+    if (rc == -ENOSPC && (*inout_tries)++ == 0) {
+        return store_checkpoint(store) == 0;
+    }
+    return false;
+}
+
+/* The inode became an orphan. When its last close came between plan and apply, nobody else destroys it (STORE-4). */
+static ino_no op_mark_orphan(struct op_run *run)
+{
+    if (run->orphan == INO_NONE || store_file_mark_orphan(run->store, run->view, run->orphan)) {
+        return INO_NONE;
+    }
+    return run->orphan;
+}
+
+static int op_try(struct store *store, struct view *view, enum op_type type, unsigned edits, op_plan_fn *plan,
+                  void *arg, unsigned *out_edits)
+{
+    struct op_run run;
+    int rc = op_begin(&run, store, view, type, edits, 0, false);
+    if (rc != 0) {
+        return rc;
+    }
+    op_enter_gate(&run);
+    op_lock_catalog(&run);
+    rc = plan(&run, arg);
+    *out_edits = run.batch.count;
+    ino_no destroy = INO_NONE;
+    if (rc == 0) {
+        rc = op_finish(&run);
+        destroy = rc == 0 ? op_mark_orphan(&run) : INO_NONE;
+    }
+    op_end(&run);
+    if (destroy != INO_NONE) {
+        store_destroy_orphan_or_log(store, view, destroy);
+    }
+    return rc;
+}
+
+int store_op_run(struct store *store, struct view *view, enum op_type type, op_plan_fn *plan, void *arg)
+{
+    unsigned edits = STORE_BATCH_EDITS;
+    unsigned tries = 0;
+    unsigned batch_edits = 0;
+    int rc;
+    do {
+        rc = op_try(store, view, type, edits, plan, arg, &batch_edits);
+    } while (op_wants_retry(store, rc, batch_edits, &edits, &tries));
+    return rc;
+}

@@ -1,0 +1,21 @@
+/*
+ * txn/store_open.h - pieces of opening and making a store (inside of txn/).
+ */
+#ifndef TBLFS_TXN_STORE_OPEN_H
+#define TBLFS_TXN_STORE_OPEN_H
+
+#include "txn/store_int.h"
+
+#define STORE_PATH_SIZE 4200u
+
+int store_open_cache(struct io_device *dev, struct diag *diag, const char *dir, uint64_t cache_size_bytes,
+                     uint32_t max_open_files, bool background, struct bufcache **out_cache) WARN_UNUSED;
+
+/* ---- store_cleanup.c ---- */
+
+/* Destroys the inodes that were open without a name when the store was last used. */
+int store_destroy_orphans(struct store *store) WARN_UNUSED;
+/* After an unclean end: removes relation files that no version names. */
+int store_remove_unnamed_files(struct store *store) WARN_UNUSED;
+
+#endif
