@@ -51,8 +51,10 @@ void content_plan_apply(struct content_plan *plan);
 /* Undoes what planning took, and frees the plan. NULL is ignored. */
 void content_plan_abandon(struct content_plan *plan);
 
-/* Copies up to size bytes from offset; *out_read is less only at the end. Holes read as zeros. One pin at a time per
- * level. */
+/* Pages that content_read and content_seek have pinned at a time, at most. */
+#define CONTENT_READ_PINS 24u
+
+/* Copies up to size bytes from offset; *out_read is less only at the end. Holes read as zeros. */
 int content_read(struct relation *relation, const struct content_root *root, uint64_t offset, void *bytes, size_t size,
                  size_t *out_read) WARN_UNUSED;
 
@@ -64,6 +66,9 @@ struct content_pieces {
     unsigned frame_count, frame_capacity;
     size_t size_bytes;
 };
+/* Pages that content_read_pieces pins for size bytes, at most. */
+uint32_t content_pieces_pins(uint64_t size_bytes);
+/* -E2BIG: the leaves are so small that it would take more pins than content_pieces_pins says: use content_read. */
 int content_read_pieces(struct relation *relation, const struct content_root *root, uint64_t offset, size_t size,
                         struct content_pieces *out_pieces) WARN_UNUSED;
 void content_pieces_release(struct content_pieces *pieces); /* unpins, frees the arrays; callable without any lock */

@@ -1,0 +1,519 @@
+/*
+ * fsm/fsm.c - the free map of a relation.
+ *
+ *     none --fsm_init_empty--> ready
+ *     none --first reserve---> not ready --fsm_build_begin--> building --fsm_build_finish--> ready
+ *                                  ^                              |                            |
+ *                                  +------- fsm_build_abort ------+<----- fsm_build_begin -----+
+ *
+ * FSM-1 to FSM-3: see fsm.h. FSM-4 Bits below known_from may say "used" for a block that is not; a bit that says "free"
+ * is always right. ready is known_from == 0. FSM-5 free - reserved >= 0: every promise is backed by a block of the file
+ * that is free in the map, so that allocation cannot fail. FSM-6 Bits at and above file_blocks are set: a search never
+ * leaves the file. FSM-7 No used block lies at or above high_water.
+ *
+ * Locking: each map has its own mutex (LOCK_RANK_FSM), held over relation_* calls, which may do I/O: extending a file
+ * is what a reserve waits for, and nobody else can use the map meanwhile anyway.
+ */
+#include "fsm/fsm.h"
+
+#include "base/lock.h"
+#include "fsm/fsm_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK_MAX_BLOCKS 8192u
+#define CHUNK_SHARE      8u /* a chunk is this part of the file */
+#define RUN_CANDIDATES   8u /* runs looked at before the longest is taken */
+
+/* What a build under way collects: one bit for each block below known_from. */
+struct fsm_build {
+    uint64_t *marked; /* some tree reaches it, or it is pinned otherwise */
+    uint64_t *freed;  /* freed since begin: free whatever the trees of the fork say */
+};
+
+struct fsm_map {
+    struct mutex lock;
+    bool created;  /* fsm_init_empty made it: a missing file is to be created, not damage */
+    bool measured; /* file_blocks is the file's size */
+    bool file_missing;
+    bool building;
+    block_no file_blocks;
+    block_no known_from; /* FSM-4 */
+    block_no high_water; /* FSM-7 */
+    block_no cursor;     /* where the next search without a hint begins */
+    uint32_t free_blocks;
+    uint32_t reserved;
+    struct fsm_bitmap used;
+    struct fsm_build build;
+    uint64_t allocations;
+    uint64_t words_read;
+};
+
+static void build_free(struct fsm_build *build)
+{
+    free(build->marked);
+    free(build->freed);
+    *build = (struct fsm_build){0};
+}
+
+static void map_destroy(void *arg)
+{
+    struct fsm_map *map = arg;
+    build_free(&map->build);
+    fsm_bitmap_free(&map->used);
+    mutex_destroy(&map->lock);
+    free(map);
+}
+
+static struct fsm_map *map_make(bool created)
+{
+    struct fsm_map *map = calloc(1, sizeof *map);
+    if (map == NULL)
+        return NULL;
+    mutex_init(&map->lock, LOCK_RANK_FSM);
+    map->created = created;
+    map->known_from = created ? 0 : BLOCK_NONE; /* set for good when the file is measured */
+    map->used.words_read = &map->words_read;
+    return map;
+}
+
+/* The relation's map, made when it has none: `created` says that the relation is new. NULL: no memory. Two views may
+ * write one relation for the first time at once, and the map that has the lock is what they race for: hence the one
+ * process-wide mutex here. It guards no state of its own. */
+static struct fsm_map *map_get(struct relation *relation, bool created)
+{
+    static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+    struct fsm_map *map = relation_map(relation);
+    if (map != NULL)
+        return map;
+    pthread_mutex_lock(&making);
+    map = relation_map(relation);
+    if (map == NULL) {
+        map = map_make(created);
+        if (map != NULL)
+            relation_set_map(relation, map, map_destroy);
+    }
+    pthread_mutex_unlock(&making);
+    return map;
+}
+
+/* Learns the size of the file, once. Everything in a file that the map did not see grow is used. */
+static int map_measure(struct relation *relation, struct fsm_map *map)
+{
+    if (map->measured)
+        return 0;
+    bool exists = true;
+    block_no blocks = 0;
+    int err = map->created ? relation_file_exists(relation, &exists) : 0;
+    if (err == 0 && exists)
+        err = relation_file_blocks(relation, &blocks);
+    if (err != 0)
+        return err;
+    err = fsm_bitmap_grow(&map->used, blocks);
+    if (err != 0)
+        return err;
+    map->file_missing = !exists;
+    map->file_blocks = blocks;
+    map->measured = true;
+    if (map->created) {
+        fsm_bitmap_clear(&map->used, 0, blocks);
+        map->free_blocks = blocks;
+    } else {
+        map->known_from = blocks;
+        map->high_water = blocks;
+    }
+    return 0;
+}
+
+/* How large the file is made when it needs at least `needed` blocks. */
+static block_no extension_goal(const struct fsm_map *map, block_no needed)
+{
+    if (needed <= FSM_SMALL_BLOCKS)
+        return needed;
+    uint64_t chunk = map->file_blocks / CHUNK_SHARE;
+    if (chunk > CHUNK_MAX_BLOCKS)
+        chunk = CHUNK_MAX_BLOCKS;
+    const uint64_t goal = map->file_blocks + chunk;
+    if (goal <= needed || goal >= BLOCK_NONE)
+        return needed;
+    return (block_no)goal;
+}
+
+static bool is_out_of_space(int err)
+{
+    return err == -ENOSPC || err == -EDQUOT || err == -EFBIG;
+}
+
+/* Grows the file by at least `more` blocks, all free. */
+static int map_extend(struct relation *relation, struct fsm_map *map, uint32_t more)
+{
+    const uint64_t needed = (uint64_t)map->file_blocks + more;
+    if (needed >= BLOCK_NONE)
+        return -EFBIG;
+    block_no goal = extension_goal(map, (block_no)needed);
+    int err = fsm_bitmap_grow(&map->used, goal);
+    if (err != 0)
+        return err;
+    if (map->file_missing) {
+        err = relation_create_file(relation);
+        if (err != 0)
+            return err;
+        map->file_missing = false;
+    }
+    err = relation_extend(relation, goal);
+    if (is_out_of_space(err) && goal > needed) {
+        goal = (block_no)needed;
+        err = relation_extend(relation, goal);
+    }
+    if (err != 0)
+        return err;
+    fsm_bitmap_clear(&map->used, map->file_blocks, goal - map->file_blocks);
+    map->free_blocks += goal - map->file_blocks;
+    map->file_blocks = goal;
+    return 0;
+}
+
+int fsm_reserve(struct relation *relation, uint32_t count)
+{
+    struct fsm_map *map = map_get(relation, false);
+    if (map == NULL)
+        return -ENOMEM;
+    mutex_lock(&map->lock);
+    int err = map_measure(relation, map);
+    if (err != 0)
+        goto out;
+    const uint32_t available = map->free_blocks - map->reserved;
+    if (available < count)
+        err = map_extend(relation, map, count - available);
+    if (err == 0)
+        map->reserved += count;
+out:
+    mutex_unlock(&map->lock);
+    return err;
+}
+
+void fsm_unreserve(struct relation *relation, uint32_t count)
+{
+    if (count == 0)
+        return;
+    struct fsm_map *map = relation_map(relation);
+    assert(map != NULL);
+    mutex_lock(&map->lock);
+    assert(map->reserved >= count);
+    map->reserved -= count;
+    mutex_unlock(&map->lock);
+}
+
+/* Where a search begins. Small relations stay dense at the front. */
+static block_no search_start(const struct fsm_map *map, block_no hint)
+{
+    if (map->file_blocks <= FSM_SMALL_BLOCKS)
+        return 0;
+    const block_no start = hint == BLOCK_NONE ? map->cursor : hint;
+    return start < map->file_blocks ? start : 0;
+}
+
+/* First free block at or behind `from`, else from the front. There is one. */
+static block_no next_free(const struct fsm_map *map, block_no from)
+{
+    uint64_t block = fsm_bitmap_next_clear(&map->used, from);
+    if (block == FSM_BIT_NONE)
+        block = fsm_bitmap_next_clear(&map->used, 0);
+    assert(block < map->file_blocks);
+    return (block_no)block;
+}
+
+static void take(struct fsm_map *map, block_no first, uint32_t count)
+{
+    assert(map->reserved >= count && map->free_blocks >= count);
+    fsm_bitmap_set(&map->used, first, count);
+    map->free_blocks -= count;
+    map->reserved -= count;
+    map->cursor = first + count;
+    if (map->high_water < first + count)
+        map->high_water = first + count;
+    map->allocations++;
+}
+
+block_no fsm_allocate(struct relation *relation, block_no hint)
+{
+    struct fsm_map *map = relation_map(relation);
+    assert(map != NULL);
+    mutex_lock(&map->lock);
+    assert(map->reserved > 0 && map->free_blocks >= map->reserved);
+    const block_no block = next_free(map, search_start(map, hint));
+    take(map, block, 1);
+    mutex_unlock(&map->lock);
+    return block;
+}
+
+/* The longest run among the free end of the file and the next few behind `start`; the first that is long enough. */
+static uint32_t find_run(const struct fsm_map *map, block_no start, uint32_t want, block_no *out_first)
+{
+    uint32_t best = 0;
+    block_no from = next_free(map, start);
+    for (unsigned tries = 0; tries < RUN_CANDIDATES; tries++) {
+        const uint32_t run = (uint32_t)fsm_bitmap_clear_run(&map->used, from, want);
+        if (run > best) {
+            best = run;
+            *out_first = from;
+        }
+        const uint64_t next = fsm_bitmap_next_clear(&map->used, (uint64_t)from + run);
+        if (best == want || next == FSM_BIT_NONE)
+            break;
+        from = (block_no)next;
+    }
+    const uint32_t at_end = map->file_blocks - map->high_water;
+    if (best < want && at_end > best) {
+        best = at_end < want ? at_end : want;
+        *out_first = map->high_water;
+    }
+    return best;
+}
+
+uint32_t fsm_allocate_run(struct relation *relation, block_no hint, uint32_t want, block_no *out_first)
+{
+    struct fsm_map *map = relation_map(relation);
+    assert(map != NULL && want >= 1);
+    mutex_lock(&map->lock);
+    assert(map->reserved > 0 && map->free_blocks >= map->reserved);
+    if (want > map->reserved)
+        want = map->reserved;
+    const uint32_t count = find_run(map, search_start(map, hint), want, out_first);
+    take(map, *out_first, count);
+    mutex_unlock(&map->lock);
+    return count;
+}
+
+static void free_known(struct fsm_map *map, block_no first, uint32_t count)
+{
+    assert(fsm_bitmap_count(&map->used, first, count) == count);
+    fsm_bitmap_clear(&map->used, first, count);
+    map->free_blocks += count;
+}
+
+void fsm_free(struct relation *relation, block_no first, uint32_t count)
+{
+    struct fsm_map *map = relation_map(relation);
+    if (map == NULL || count == 0)
+        return; /* nothing was believed; the next build finds the blocks free */
+    mutex_lock(&map->lock);
+    if (!map->measured)
+        goto out;
+    const uint64_t end = (uint64_t)first + count;
+    assert(end <= map->file_blocks);
+    const uint64_t unknown_end = end < map->known_from ? end : map->known_from;
+    if (first < unknown_end) {
+        if (map->building)
+            fsm_bits_set(map->build.freed, first, unknown_end - first);
+        count -= (uint32_t)(unknown_end - first);
+        first = (block_no)unknown_end;
+    }
+    if (count > 0)
+        free_known(map, first, count);
+out:
+    mutex_unlock(&map->lock);
+}
+
+bool fsm_is_ready(struct relation *relation)
+{
+    struct fsm_map *map = relation_map(relation);
+    if (map == NULL)
+        return false;
+    mutex_lock(&map->lock);
+    const bool ready = map->known_from == 0 && !map->building;
+    mutex_unlock(&map->lock);
+    return ready;
+}
+
+int fsm_init_empty(struct relation *relation)
+{
+    const bool had_map = relation_map(relation) != NULL;
+    struct fsm_map *map = map_get(relation, true);
+    if (map == NULL)
+        return -ENOMEM;
+    /* A relation that is new in this life of the process can have a map only from an earlier call of this. */
+    assert(!had_map || map->created);
+    return 0;
+}
+
+/* ---- building from roots ---- */
+
+static int build_allocate(struct fsm_build *build, block_no blocks)
+{
+    const size_t words = (size_t)blocks / 64 + 1;
+    build->marked = calloc(words, sizeof(uint64_t));
+    build->freed = calloc(words, sizeof(uint64_t));
+    if (build->marked != NULL && build->freed != NULL)
+        return 0;
+    build_free(build);
+    return -ENOMEM;
+}
+
+/* Promises given before stay good: new blocks at the end back them. May fail, and then nothing is forgotten. */
+static int build_begin_locked(struct relation *relation, struct fsm_map *map)
+{
+    if (map->building)
+        return -EBUSY;
+    int err = map_measure(relation, map);
+    if (err != 0)
+        return err;
+    const block_no blocks = map->file_blocks;
+    err = build_allocate(&map->build, blocks);
+    if (err == 0 && map->reserved > 0)
+        err = map_extend(relation, map, map->reserved);
+    if (err != 0) {
+        build_free(&map->build);
+        return err;
+    }
+    fsm_bitmap_set(&map->used, 0, blocks);
+    map->free_blocks = map->file_blocks - blocks;
+    map->known_from = blocks;
+    map->high_water = blocks;
+    map->cursor = blocks;
+    map->building = true;
+    return 0;
+}
+
+int fsm_build_begin(struct relation *relation)
+{
+    struct fsm_map *map = map_get(relation, false);
+    if (map == NULL)
+        return -ENOMEM;
+    mutex_lock(&map->lock);
+    const int err = build_begin_locked(relation, map);
+    mutex_unlock(&map->lock);
+    return err;
+}
+
+int fsm_build_used(struct relation *relation, block_no first, uint32_t count)
+{
+    struct fsm_map *map = relation_map(relation);
+    assert(map != NULL);
+    int err = 0;
+    mutex_lock(&map->lock);
+    assert(map->building);
+    const uint64_t end = (uint64_t)first + count;
+    if (end > map->file_blocks)
+        err = -EIO;
+    else if (first < map->known_from) /* what lies behind was allocated since, and is known */
+        fsm_bits_set(map->build.marked, first, (end < map->known_from ? end : map->known_from) - first);
+    mutex_unlock(&map->lock);
+    return err;
+}
+
+/* Clears the bits below known_from that no tree reached. Returns how many. */
+static uint32_t build_merge(struct fsm_map *map)
+{
+    uint32_t found = 0;
+    for (uint64_t first = 0; first < map->known_from; first += 64) {
+        const uint64_t left = map->known_from - first;
+        const uint64_t valid = left >= 64 ? UINT64_MAX : (UINT64_C(1) << left) - 1;
+        uint64_t unused = (~map->build.marked[first / 64] | map->build.freed[first / 64]) & valid;
+        found += (uint32_t)__builtin_popcountll(unused);
+        while (unused != 0) {
+            const unsigned shift = (unsigned)__builtin_ctzll(unused);
+            const uint64_t shifted = unused >> shift;
+            const unsigned run = ~shifted == 0 ? 64 : (unsigned)__builtin_ctzll(~shifted);
+            fsm_bitmap_clear(&map->used, first + shift, run);
+            unused &= run + shift >= 64 ? 0 : UINT64_MAX << (run + shift);
+        }
+    }
+    return found;
+}
+
+void fsm_build_finish(struct relation *relation)
+{
+    struct fsm_map *map = relation_map(relation);
+    assert(map != NULL);
+    mutex_lock(&map->lock);
+    assert(map->building);
+    map->free_blocks += build_merge(map);
+    map->known_from = 0;
+    map->building = false;
+    map->high_water = (block_no)fsm_bitmap_end_of_set(&map->used, map->file_blocks);
+    map->cursor = 0;
+    build_free(&map->build);
+    mutex_unlock(&map->lock);
+}
+
+void fsm_build_abort(struct relation *relation)
+{
+    struct fsm_map *map = relation_map(relation);
+    assert(map != NULL);
+    mutex_lock(&map->lock);
+    assert(map->building);
+    map->building = false;
+    if (map->known_from == 0)
+        map->known_from = map->file_blocks; /* an empty file was begun on: nothing is known of what grew since */
+    build_free(&map->build);
+    mutex_unlock(&map->lock);
+}
+
+/* ---- the rest ---- */
+
+int fsm_get_stats(struct relation *relation, struct fsm_stats *out_stats)
+{
+    struct fsm_map *map = relation_map(relation);
+    if (map == NULL)
+        return -ENOENT;
+    mutex_lock(&map->lock);
+    *out_stats = (struct fsm_stats){
+        .file_blocks = map->file_blocks,
+        .used_blocks = map->file_blocks - map->free_blocks,
+        .free_blocks = map->free_blocks,
+        .reserved_blocks = map->reserved,
+        .allocations = map->allocations,
+        .words_read = map->words_read,
+    };
+    mutex_unlock(&map->lock);
+    return 0;
+}
+
+bool fsm_is_used(struct relation *relation, block_no block)
+{
+    struct fsm_map *map = relation_map(relation);
+    if (map == NULL)
+        return true; /* nothing is known */
+    mutex_lock(&map->lock);
+    const bool used = map->measured ? block < map->file_blocks && fsm_bitmap_test(&map->used, block) : !map->created;
+    mutex_unlock(&map->lock);
+    return used;
+}
+
+static int trim_locked(struct relation *relation, struct fsm_map *map, uint32_t *out_blocks_cut)
+{
+    map->high_water = (block_no)fsm_bitmap_end_of_set(&map->used, map->file_blocks);
+    uint32_t cut = map->file_blocks - map->high_water;
+    const uint32_t spare = map->free_blocks - map->reserved;
+    if (cut > spare)
+        cut = spare;
+    if (cut == 0)
+        return 0;
+    const block_no blocks = map->file_blocks - cut;
+    const int err = relation_cut(relation, blocks);
+    if (err != 0)
+        return err;
+    fsm_bitmap_set(&map->used, blocks, cut);
+    map->free_blocks -= cut;
+    map->file_blocks = blocks;
+    *out_blocks_cut = cut;
+    return 0;
+}
+
+int fsm_trim(struct relation *relation, uint32_t *out_blocks_cut)
+{
+    struct fsm_map *map = relation_map(relation);
+    *out_blocks_cut = 0;
+    if (map == NULL)
+        return 0;
+    int err = 0;
+    mutex_lock(&map->lock);
+    if (map->measured && map->known_from == 0 && !map->building && !map->file_missing)
+        err = trim_locked(relation, map, out_blocks_cut);
+    mutex_unlock(&map->lock);
+    return err;
+}

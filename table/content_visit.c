@@ -1,0 +1,128 @@
+/*
+ * table/content_visit.c - going over all pages of a content tree: for counting, retiring and checking.
+ */
+#include "table/content_int.h"
+
+#include <assert.h>
+#include <errno.h>
+
+/* The children of a pinned node. */
+static int visit_children(const struct content_tree *tree, struct frame *frame, unsigned level,
+                          bool (*skip)(void *arg, struct page_ptr ptr), content_visit_fn *fn, void *arg)
+{
+    const unsigned count = content_node_count(frame);
+    for (unsigned i = 0; i < count; i++) {
+        const struct tree_entry entry = content_node_entry(frame, i);
+        const int err = content_visit_entry(tree, &entry, level - 1, skip, fn, arg);
+        if (err != 0)
+            return err;
+    }
+    return 0;
+}
+
+int content_visit_entry(const struct content_tree *tree, const struct tree_entry *entry, unsigned level,
+                        bool (*skip)(void *arg, struct page_ptr ptr), content_visit_fn *fn, void *arg)
+{
+    if (entry_is_hole(entry))
+        return 0;
+    if (level > 0 && skip != NULL && skip(arg, entry->ptr))
+        return 0;
+    if (level == 0)
+        return fn(arg, entry->ptr, 0);
+    struct frame *frame = NULL;
+    int err = content_node_read(tree, entry, level, &frame);
+    if (err != 0)
+        return err;
+    err = fn(arg, entry->ptr, (uint8_t)level);
+    if (err == 0)
+        err = visit_children(tree, frame, level, skip, fn, arg);
+    page_unpin(frame);
+    return err;
+}
+
+int content_visit(struct relation *relation, const struct content_root *root,
+                  bool (*skip)(void *arg, struct page_ptr ptr), content_visit_fn *fn, void *arg)
+{
+    const struct content_tree tree = {.relation = relation};
+    const int err = content_root_check(&tree, root);
+    if (err != 0 || root->height == 0)
+        return err;
+    const struct tree_entry entry = entry_of_root(root);
+    return content_visit_entry(&tree, &entry, root->height - 1u, skip, fn, arg);
+}
+
+static int count_page(void *arg, struct page_ptr ptr, uint8_t level)
+{
+    uint64_t *blocks = arg;
+    (void)ptr;
+    (void)level;
+    ++*blocks;
+    return 0;
+}
+
+int content_count_blocks(struct relation *relation, const struct content_root *root, uint64_t *out_blocks)
+{
+    uint64_t blocks = 0;
+    const int err = content_visit(relation, root, NULL, count_page, &blocks);
+    if (err == 0)
+        *out_blocks = blocks;
+    return err;
+}
+
+struct retire_job {
+    struct relation *relation;
+    struct retire_list *list;
+};
+
+static int retire_page(void *arg, struct page_ptr ptr, uint8_t level)
+{
+    const struct retire_job *job = arg;
+    (void)level;
+    const int err = retire_list_reserve(job->list, job->relation, 1);
+    if (err == 0)
+        retire_list_add(job->list, ptr);
+    return err;
+}
+
+int content_retire_all(struct relation *relation, const struct content_root *root, struct retire_list *list)
+{
+    struct retire_job job = {.relation = relation, .list = list};
+    return content_visit(relation, root, NULL, retire_page, &job);
+}
+
+/* ---- check: CONTENT-1 ---- */
+
+#define CHECK_BATCH 16u
+
+/* Reading a node compares its sum with its parent's entry, reading a leaf its size: reading everything is the check. */
+static int check_leaves(void *arg, const struct tree_entry *entries, unsigned count, uint64_t start)
+{
+    const struct content_tree *tree = arg;
+    (void)start;
+    for (unsigned done = 0; done < count; done += CHECK_BATCH) {
+        struct frame *frames[CHECK_BATCH];
+        const unsigned batch = count - done < CHECK_BATCH ? count - done : CHECK_BATCH;
+        const int err = content_leaves_read(tree, entries + done, batch, frames);
+        if (err != 0)
+            return err;
+        for (unsigned i = 0; i < batch; i++)
+            page_unpin(frames[i]);
+    }
+    return 0;
+}
+
+static int check_hole(void *arg, uint64_t start, uint64_t bytes)
+{
+    (void)arg;
+    (void)start;
+    (void)bytes;
+    return 0;
+}
+
+int content_check(struct diag *diag, struct relation *relation, const struct content_root *root)
+{
+    struct content_tree tree = {.relation = relation, .diag = diag};
+    const struct content_walk walk = {
+        .tree = tree, .from = 0, .to = root->bytes, .leaves = check_leaves, .hole = check_hole, .arg = &tree};
+    return content_walk(&walk, root);
+}
