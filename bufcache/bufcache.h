@@ -49,6 +49,9 @@ struct bufcache_options {
 #define BUFCACHE_MIN_FRAMES 512u
 
 int bufcache_open(const struct bufcache_options *options, struct bufcache **out_cache) WARN_UNUSED;
+/* 0, or the error of the first failed write or sync of a relation file: from then on nothing is written any more (every
+ * write-back, sync, extension and creation returns that error at once, none is tried again); reads go on. */
+int bufcache_failed(const struct bufcache *cache) WARN_UNUSED;
 /* Everything must be unpinned and every relation reference returned. Dirty pages are thrown away (a checkpoint wrote
  * what matters). */
 void bufcache_close(struct bufcache *cache);
@@ -98,7 +101,8 @@ void *relation_map(const struct relation *relation);
 
 struct frame_budget {
     struct bufcache *cache;
-    uint32_t pins;      /* quota: pages that page_read may have pinned at a time */
+    uint32_t quota;     /* frames that frame_budget_release gives back to the quota: pins + news as taken */
+    uint32_t pins;      /* pages that page_read may have pinned at a time */
     uint32_t news;      /* frames still in `free_head`: pages that page_new may make */
     uint32_t free_head; /* private chain of free frames */
 };

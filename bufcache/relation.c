@@ -1,0 +1,303 @@
+/*
+ * bufcache/relation.c - tablespaces, and the in-core relations by number.
+ *
+ * Owns: the registry: which relations and tablespaces are known, reference counts, the list of relations with unsynced
+ * writes. An object goes with its last reference; frames and the unsynced list hold references of their own, so that
+ * nothing unsynced is forgotten.
+ * Locking: registry.lock (LOCK_RANK_RELATIONS), never over I/O. refs may go up, and down but not to 0, without it.
+ * See also: relation_file.c for descriptors and file operations.
+ */
+#include "bufcache/bufcache_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+/* Longest "/rel/HH/RELID" or "/rel/HH". */
+#define RELATION_PATH_TAIL 32u
+
+/* ---- tablespaces ---- */
+
+/* Returns 1 if it was made, 0 if it was there. */
+static int make_dir_if_missing(struct io_device *dev, const char *path)
+{
+    const int rc = io_make_dir(dev, path);
+    if (rc == -EEXIST)
+        return 0;
+    return rc < 0 ? rc : 1;
+}
+
+static int make_tablespace_dirs(struct io_device *dev, const char *dir)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/rel", dir);
+    const size_t length = strlen(path);
+    const int made_rel = make_dir_if_missing(dev, path);
+    if (made_rel < 0)
+        return made_rel;
+    bool made_any = false;
+    for (unsigned i = 0; i < DIR_COUNT; i++) {
+        (void)snprintf(path + length, sizeof path - length, "/%02x", i);
+        const int made = make_dir_if_missing(dev, path);
+        if (made < 0)
+            return made;
+        made_any |= made > 0;
+    }
+    path[length] = '\0';
+    int rc = made_any ? io_sync_dir(dev, path) : 0;
+    if (rc == 0 && made_rel)
+        rc = io_sync_dir(dev, dir);
+    return rc;
+}
+
+static struct tablespace *tablespace_find_locked(struct registry *registry, ts_no ts)
+{
+    struct tablespace *tablespace;
+    HASH_FIND(hh, registry->tablespaces, &ts, sizeof ts, tablespace);
+    return tablespace;
+}
+
+static void tablespace_free(struct tablespace *tablespace)
+{
+    if (tablespace->anchor != NULL)
+        (void)io_close(tablespace->anchor); /* read-only */
+    free(tablespace);
+}
+
+/* Adds it unless one of that number is there. Takes over `tablespace`. */
+static int tablespace_enter(struct registry *registry, struct tablespace *tablespace)
+{
+    int rc = 0;
+    mutex_lock(&registry->lock);
+    const struct tablespace *other = tablespace_find_locked(registry, tablespace->ts);
+    if (other != NULL) {
+        rc = strcmp(other->path, tablespace->path) == 0 ? 1 : -EEXIST;
+    } else {
+        HASH_ADD(hh, registry->tablespaces, ts, sizeof tablespace->ts, tablespace);
+        if (tablespace->hh.tbl == NULL)
+            rc = -ENOMEM;
+    }
+    mutex_unlock(&registry->lock);
+    if (rc != 0)
+        tablespace_free(tablespace);
+    return rc < 0 ? rc : 0;
+}
+
+int bufcache_tablespace_add(struct bufcache *cache, ts_no ts, const char *dir)
+{
+    const size_t length = strlen(dir);
+    if (length + RELATION_PATH_TAIL > PATH_MAX)
+        return -ENAMETOOLONG;
+    const int rc = make_tablespace_dirs(cache->options.dev, dir);
+    if (rc < 0) {
+        diag_log(cache->options.diag, DIAG_ERROR, "%s: cannot make the relation directories: %s", dir, strerror(-rc));
+        return rc;
+    }
+    struct tablespace *tablespace = calloc(1, sizeof *tablespace + length + 1);
+    if (tablespace == NULL)
+        return -ENOMEM;
+    tablespace->ts = ts;
+    memcpy(tablespace->path, dir, length + 1);
+    /* Without it (a device that opens no directories) each file is synced by itself. */
+    if (io_open(cache->options.dev, dir, IO_READ_ONLY, &tablespace->anchor) < 0)
+        tablespace->anchor = NULL;
+    return tablespace_enter(&cache->registry, tablespace);
+}
+
+/* ---- relations ---- */
+
+static struct relation *relation_create(struct bufcache *cache, struct tablespace *tablespace, rel_no rel)
+{
+    const size_t size = strlen(tablespace->path) + RELATION_PATH_TAIL;
+    struct relation *relation = calloc(1, sizeof *relation + size);
+    if (relation == NULL)
+        return NULL;
+    relation->cache = cache;
+    relation->tablespace = tablespace;
+    relation->rel = rel;
+    atomic_init(&relation->refs, 1);
+    atomic_init(&relation->blocks, BLOCKS_UNKNOWN);
+    (void)snprintf(relation->path, size, "%s/rel/%02x/%016" PRIx64, tablespace->path, (unsigned)(rel % DIR_COUNT), rel);
+    return relation;
+}
+
+static int relation_open_locked(struct bufcache *cache, ts_no ts, rel_no rel, struct relation **out_relation)
+{
+    struct registry *registry = &cache->registry;
+    struct tablespace *tablespace = tablespace_find_locked(registry, ts);
+    if (tablespace == NULL)
+        return -ENOENT;
+    struct relation *relation;
+    HASH_FIND(hh, registry->relations, &rel, sizeof rel, relation);
+    if (relation != NULL) {
+        if (relation->tablespace != tablespace)
+            return -EEXIST;
+        relation_ref(relation);
+    } else {
+        relation = relation_create(cache, tablespace, rel);
+        if (relation == NULL)
+            return -ENOMEM;
+        HASH_ADD(hh, registry->relations, rel, sizeof relation->rel, relation);
+        if (relation->hh.tbl == NULL) {
+            free(relation);
+            return -ENOMEM;
+        }
+    }
+    *out_relation = relation;
+    return 0;
+}
+
+int relation_open(struct bufcache *cache, ts_no ts, rel_no rel, struct relation **out_relation)
+{
+    if (rel == REL_NONE)
+        return -EINVAL;
+    mutex_lock(&cache->registry.lock);
+    const int rc = relation_open_locked(cache, ts, rel, out_relation);
+    mutex_unlock(&cache->registry.lock);
+    if (rc == -EEXIST)
+        diag_log(cache->options.diag, DIAG_ERROR, "relation %016" PRIx64 " is not in tablespace %" PRIu32, rel, ts);
+    return rc;
+}
+
+void relation_ref(struct relation *relation)
+{
+    atomic_fetch_add_explicit(&relation->refs, 1, memory_order_relaxed);
+}
+
+/* Gives back a reference that is not the last one. */
+static bool unref_not_last(struct relation *relation)
+{
+    uint32_t refs = atomic_load_explicit(&relation->refs, memory_order_relaxed);
+    while (refs > 1)
+        if (atomic_compare_exchange_weak_explicit(&relation->refs, &refs, refs - 1, memory_order_acq_rel,
+                                                  memory_order_relaxed))
+            return true;
+    return false;
+}
+
+static void relation_free(struct relation *relation, struct io_file *file)
+{
+    struct bufcache *cache = relation->cache;
+    void *map = atomic_load_explicit(&relation->map, memory_order_acquire);
+    if (map != NULL)
+        relation->map_destroy(map);
+    /* Nothing unsynced is lost here: with unsynced writes it would be on the list, or it is dead. */
+    const int rc = file != NULL ? io_close(file) : 0;
+    if (rc < 0)
+        diag_log(cache->options.diag, DIAG_WARNING, "%s: close: %s", relation->path, strerror(-rc));
+    free(relation);
+}
+
+void relation_unref(struct relation *relation)
+{
+    if (relation == NULL || unref_not_last(relation))
+        return;
+    struct registry *registry = &relation->cache->registry;
+    mutex_lock(&registry->lock);
+    if (atomic_fetch_sub_explicit(&relation->refs, 1, memory_order_acq_rel) > 1) {
+        mutex_unlock(&registry->lock);
+        return;
+    }
+    assert(atomic_load(&relation->resident) == 0);
+    assert(!relation->listed && relation->file_users == 0 && !relation->file_busy && !relation->syncing);
+    struct io_file *file = relation->file;
+    if (file != NULL)
+        relation_lru_remove_locked(relation);
+    HASH_DEL(registry->relations, relation);
+    mutex_unlock(&registry->lock);
+    relation_free(relation, file);
+}
+
+rel_no relation_number(const struct relation *relation)
+{
+    return relation->rel;
+}
+
+ts_no relation_tablespace(const struct relation *relation)
+{
+    return relation->tablespace->ts;
+}
+
+uint32_t relation_resident(const struct relation *relation)
+{
+    return atomic_load_explicit(&relation->resident, memory_order_acquire);
+}
+
+void relation_set_map(struct relation *relation, void *map, void (*destroy)(void *map))
+{
+    relation->map_destroy = destroy;
+    atomic_store_explicit(&relation->map, map, memory_order_release);
+}
+
+void *relation_map(const struct relation *relation)
+{
+    return atomic_load_explicit(&relation->map, memory_order_acquire);
+}
+
+/* ---- the unsynced list ---- */
+
+void relation_list_unsynced_locked(struct relation *relation)
+{
+    if (relation->listed || atomic_load(&relation->dead))
+        return;
+    relation->listed = true;
+    relation->tablespace->listed++;
+    relation_ref(relation);
+    DL_APPEND2(relation->cache->registry.unsynced, relation, list_prev, list_next);
+}
+
+void relation_unlist_locked(struct relation *relation)
+{
+    assert(relation->listed);
+    relation->listed = false;
+    relation->tablespace->listed--;
+    DL_DELETE2(relation->cache->registry.unsynced, relation, list_prev, list_next);
+}
+
+void relation_mark_dead(struct relation *relation)
+{
+    struct registry *registry = &relation->cache->registry;
+    mutex_lock(&registry->lock);
+    atomic_store(&relation->dead, true);
+    const bool listed = relation->listed;
+    if (listed)
+        relation_unlist_locked(relation);
+    mutex_unlock(&registry->lock);
+    if (listed)
+        relation_unref(relation);
+}
+
+/* ---- life of the registry ---- */
+
+void registry_init(struct registry *registry, uint32_t max_open_files)
+{
+    mutex_init(&registry->lock, LOCK_RANK_RELATIONS);
+    condvar_init(&registry->change);
+    registry->max_open_files = max_open_files;
+}
+
+void registry_destroy(struct bufcache *cache)
+{
+    struct registry *registry = &cache->registry;
+    while (registry->unsynced != NULL) {
+        struct relation *relation = registry->unsynced;
+        mutex_lock(&registry->lock);
+        relation_unlist_locked(relation);
+        mutex_unlock(&registry->lock);
+        relation_unref(relation);
+    }
+    assert(registry->relations == NULL);
+    struct tablespace *tablespace, *next;
+    HASH_ITER(hh, registry->tablespaces, tablespace, next)
+    {
+        HASH_DEL(registry->tablespaces, tablespace);
+        tablespace_free(tablespace);
+    }
+    condvar_destroy(&registry->change);
+    mutex_destroy(&registry->lock);
+}
