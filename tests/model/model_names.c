@@ -236,6 +236,9 @@ static int check_rename(const struct model *model, const struct rename_ends *end
     if ((flags & STORE_RENAME_EXCHANGE) && ends->target == NULL) {
         return -ENOENT;
     }
+    if (ends->source == ends->target) {
+        return 0;
+    }
     int result = check_loops(model, ends, flags);
     if (result == 0 && !(flags & STORE_RENAME_EXCHANGE)) {
         result = check_replaced(ends);

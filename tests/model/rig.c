@@ -72,8 +72,8 @@ static void learn_root(struct rig *rig)
 void rig_init(struct rig *rig, const struct rig_config *config)
 {
     *rig = (struct rig){.config = *config};
-    test_random_init(&rig->random, config->seed);
-    rig->mem = mem_device_create(config->seed);
+    test_random_init(&rig->random, config->seed + config->salt);
+    rig->mem = mem_device_create(config->seed + config->salt);
     rig->dev = mem_device_io(rig->mem);
     diag_init_stderr(&rig->diag, DIAG_WARNING);
     rig->data = malloc(RIG_DATA_BYTES);

@@ -23,7 +23,8 @@
 
 struct rig_config {
     const char *test_name; /* for the line that replays */
-    uint64_t seed;
+    uint64_t seed; /* as printed */
+    uint64_t salt; /* tells rigs of one seed apart */
     uint64_t cache_size_bytes;
     uint64_t max_file_bytes;  /* offsets and sizes of most operations stay below */
     uint64_t max_total_bytes; /* content of all files: above it files are cut and removed */

@@ -45,7 +45,8 @@ static struct holders_test *test_begin(uint64_t cache_size_bytes, uint8_t name_h
 {
     const struct rig_config config = {
         .test_name = TEST_NAME,
-        .seed = test_seed(TEST_NAME) + name_hash_bits,
+        .seed = test_seed(TEST_NAME),
+        .salt = name_hash_bits,
         .cache_size_bytes = cache_size_bytes,
         .max_file_bytes = 1u << 20,
         .max_total_bytes = 2u << 20,

@@ -57,7 +57,8 @@ static void run(uint64_t cache_size_bytes, uint8_t name_hash_bits)
 {
     const struct rig_config config = {
         .test_name = TEST_NAME,
-        .seed = test_seed(TEST_NAME) + name_hash_bits + cache_size_bytes,
+        .seed = test_seed(TEST_NAME),
+        .salt = cache_size_bytes + name_hash_bits,
         .cache_size_bytes = cache_size_bytes,
         .max_file_bytes = 1u << 20,
         .max_total_bytes = 3u << 20,
