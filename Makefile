@@ -22,9 +22,9 @@ B        := build/$(CONFIG)
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Werror
 OPTIMISE := -O2
 ifneq ($(SAN),)
-# The sanitizers' own branches make gcc see uninitialised uses that are none.
+# The sanitizers' own code in between makes gcc see uninitialised uses and narrowing that are none.
 OPTIMISE := -O1
-WARN     += -Wno-maybe-uninitialized
+WARN     += -Wno-maybe-uninitialized -Wno-conversion
 endif
 ifneq ($(findstring clang,$(CC)),)
 WARN     += -Wno-unknown-warning-option
