@@ -153,7 +153,32 @@ int mount_find_source(const char *data_dir, struct mount_entry *out_entry) WARN_
 void mount_entry_free(struct mount_entry *entry);
 /* Does the daemon behind it answer? False: it is gone (ENOTCONN). */
 bool mount_is_alive(const struct mount_entry *entry);
+/* umount2(2), through fusermount3 where only that may. -EBUSY: in use. */
+int mount_unmount(const char *mount_point, bool detach) WARN_UNUSED;
 /* As realpath(3), but also for the root of a mount whose daemon is gone. NULL and errno. */
 char *mount_realpath(const char *path);
+/* As mount_realpath for a path whose last component need not exist. */
+char *mount_realpath_new(const char *path);
+
+/* ---- starting and ending (daemon.c, session.c) ---- */
+
+/*
+ * Goes into the background: returns twice. In the parent *out_child is false, and *out_status is what the child said
+ * with daemon_report, or 1 when it ended without a word. In the child *out_report_fd is where to say it. -errno: there
+ * is no child.
+ */
+int daemon_fork(bool *out_child, int *out_report_fd, int *out_status) WARN_UNUSED;
+/* Tells the waiting parent, and lets go of the terminal. */
+void daemon_report(int report_fd, int status);
+/* Raises the limit of open files; returns how many the store may have. */
+uint32_t daemon_raise_open_files(void);
+/* Tells systemd (Type=notify), if it wants to know. */
+void daemon_notify_systemd(const char *state);
+
+/* Leaves the signals that end a session to the session's own thread. One that comes earlier waits for it. */
+void session_block_signals(void);
+/* Serves an opened store on options->mount_point until it is unmounted. 0 or -errno (said). report_fd: -1: foreground.
+ */
+int session_run(struct fusefs *fs, int report_fd) WARN_UNUSED;
 
 #endif

@@ -82,38 +82,35 @@ static void emit_to_stderr(enum diag_level level, const char *text)
 
 static void emit(struct diag *diag, enum diag_level level, const char *text)
 {
-    struct log *log = (struct log *)diag;
+    const struct log *log = (const struct log *)diag;
     if (log->muted)
         return;
-    const int target = log->target;
-    switch (target) {
-    case LOG_TO_SYSLOG:
-        syslog(level_priority(level), "%s", text);
-        break;
-    case LOG_TO_FILE:
+    if (log->file_fd >= 0)
         emit_to_file(log->file_fd, level, text);
-        break;
-    default:
+    else if (!log->foreground)
+        syslog(level_priority(level), "%s", text);
+    const bool waited_for = !log->started && level <= DIAG_WARNING;
+    if (waited_for || (log->foreground && log->file_fd < 0))
         emit_to_stderr(level, text);
-        break;
-    }
 }
 
-int log_open(struct log *log, const char *file_path, bool debug)
+int log_open(struct log *log, const char *file_path, bool foreground, bool debug)
 {
-    *log = (struct log){.diag = {.emit = emit, .max_level = debug ? DIAG_DEBUG : DIAG_INFO}, .file_fd = -1};
-    log->target = LOG_TO_STDERR;
-    if (file_path == NULL)
+    *log = (struct log){.diag = {.emit = emit, .max_level = debug ? DIAG_DEBUG : DIAG_INFO},
+                        .foreground = foreground,
+                        .file_fd = -1};
+    if (file_path == NULL) {
+        if (!foreground)
+            openlog("tblfs", LOG_PID, LOG_DAEMON);
         return 0;
+    }
     log->file_fd = open(file_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
     return log->file_fd < 0 ? -errno : 0;
 }
 
-void log_background(struct log *log)
+void log_started(struct log *log)
 {
-    if (log->file_fd < 0)
-        openlog("tblfs", LOG_PID, LOG_DAEMON);
-    log->target = log->file_fd < 0 ? LOG_TO_SYSLOG : LOG_TO_FILE;
+    log->started = true;
 }
 
 void log_mute(struct log *log, bool muted)
@@ -125,7 +122,7 @@ void log_close(struct log *log)
 {
     if (log->file_fd >= 0)
         (void)close(log->file_fd);
-    if (log->target == LOG_TO_SYSLOG)
+    else if (!log->foreground)
         closelog();
     log->file_fd = -1;
 }

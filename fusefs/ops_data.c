@@ -17,8 +17,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PIECES_MAX 1000u /* of one reply: writev(2) takes 1024 */
 

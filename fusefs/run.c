@@ -1,0 +1,315 @@
+/*
+ * fusefs/run.c - `tblfs mount`: checks the paths, goes into the background, opens the store, serves, closes it.
+ *
+ * What can be refused is refused before the fork, and before anything is touched. The store is opened before the mount
+ * point is: who sees the mount sees a working one.
+ *
+ * Locking: none; one thread until the session starts.
+ */
+#include "fusefs/fusefs_int.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HOLDER_WAIT_MS  60000
+#define HOLDER_RETRY_MS 100
+
+static int refuse(const char *fmt, ...) PRINTF_LIKE(1, 2);
+
+static int refuse(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    fprintf(stderr, "tblfs: ");
+    vfprintf(stderr, fmt, args);
+    fprintf(stderr, "\n");
+    va_end(args);
+    return -EINVAL;
+}
+
+/* ---- paths ---- */
+
+/* A dead mount is taken away; on a live one nothing is stacked. */
+static int clear_mount_point(const char *mount_point)
+{
+    struct mount_entry entry;
+    while (mount_find_point(mount_point, &entry) == 0) {
+        const bool tblfs = strcmp(entry.type, MOUNT_TYPE) == 0;
+        const bool alive = mount_is_alive(&entry);
+        int rc = 0;
+        if (alive && tblfs)
+            rc = refuse("%s: %s is already mounted there", mount_point, entry.source);
+        else if (!alive)
+            rc = mount_unmount(mount_point, true);
+        mount_entry_free(&entry);
+        if (rc == -EINVAL || alive)
+            return rc;
+        if (rc != 0)
+            return refuse("%s: a mount whose daemon is gone is in the way, and cannot be detached: %s", mount_point,
+                          strerror(-rc));
+        fprintf(stderr, "tblfs: %s: detached a mount whose daemon was gone\n", mount_point);
+    }
+    return 0;
+}
+
+static int check_mount_point(struct fusefs_options *options)
+{
+    struct stat stat_out;
+    char *real = mount_realpath(options->mount_point);
+    if (real == NULL)
+        return refuse("mount point %s: %s", options->mount_point, strerror(errno));
+    free(options->mount_point);
+    options->mount_point = real;
+    const int rc = clear_mount_point(real);
+    if (rc != 0)
+        return rc;
+    if (stat(real, &stat_out) != 0)
+        return refuse("mount point %s: %s", real, strerror(errno));
+    return S_ISDIR(stat_out.st_mode) ? 0 : refuse("mount point %s: not a directory", real);
+}
+
+static int check_data_dir(struct fusefs_options *options)
+{
+    struct stat stat_out;
+    char *real = realpath(options->data_dir, NULL);
+    if (real == NULL && errno == ENOENT && options->create)
+        real = mount_realpath_new(options->data_dir);
+    if (real == NULL)
+        return refuse("data directory %s: %s%s", options->data_dir, strerror(errno),
+                      errno == ENOENT ? "; make one with 'tblfs mkfs', or give --create" : "");
+    free(options->data_dir);
+    options->data_dir = real;
+    if (stat(real, &stat_out) != 0)
+        return options->create && errno == ENOENT ? 0 : refuse("data directory %s: %s", real, strerror(errno));
+    return S_ISDIR(stat_out.st_mode) ? 0 : refuse("data directory %s: not a directory", real);
+}
+
+/* Is `inner` the directory `outer` or below it? Both are real paths. */
+static bool lies_in(const char *inner, const char *outer)
+{
+    const size_t length = strlen(outer);
+    if (strcmp(outer, "/") == 0)
+        return true;
+    return strncmp(inner, outer, length) == 0 && (inner[length] == '\0' || inner[length] == '/');
+}
+
+static int check_apart(const struct fusefs_options *options)
+{
+    if (lies_in(options->data_dir, options->mount_point))
+        return refuse("data directory %s lies in the mount point %s: the mount would hide it", options->data_dir,
+                      options->mount_point);
+    if (lies_in(options->mount_point, options->data_dir))
+        return refuse("mount point %s lies in the data directory %s: that belongs to tblfs alone",
+                      options->mount_point, options->data_dir);
+    return 0;
+}
+
+static char *copy_or_null(const char *text)
+{
+    return text == NULL ? NULL : strdup(text);
+}
+
+static int resolve(const struct fusefs_options *given, struct fusefs_options *out_options)
+{
+    struct fusefs_options options = *given;
+    options.data_dir = strdup(given->data_dir);
+    options.mount_point = strdup(given->mount_point);
+    options.log_path = copy_or_null(given->log_path);
+    int rc = 0;
+    if (options.data_dir == NULL || options.mount_point == NULL ||
+        (options.log_path == NULL && given->log_path != NULL))
+        rc = refuse("out of memory");
+    if (rc == 0)
+        rc = check_mount_point(&options);
+    if (rc == 0)
+        rc = check_data_dir(&options);
+    if (rc == 0)
+        rc = check_apart(&options);
+    if (rc == 0)
+        *out_options = options;
+    else
+        fusefs_options_free(&options);
+    return rc;
+}
+
+/* ---- the store ---- */
+
+/* Missing counts as empty. */
+static bool is_empty_directory(const char *path)
+{
+    DIR *dir = opendir(path);
+    if (dir == NULL)
+        return errno == ENOENT;
+    bool empty = true;
+    for (const struct dirent *entry = readdir(dir); entry != NULL && empty; entry = readdir(dir))
+        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    (void)closedir(dir);
+    return empty;
+}
+
+static int make_store(struct fusefs *fs)
+{
+    const struct store_mkfs_options options = {
+        .dev = io_real_device(),
+        .diag = &fs->log.diag,
+        .dir = fs->options->data_dir,
+        .create_dir = true,
+        .root_uid = geteuid(),
+        .root_gid = getegid(),
+    };
+    const int rc = store_mkfs(&options);
+    if (rc != 0)
+        diag_log(&fs->log.diag, DIAG_ERROR, "cannot make a store in %s: %s", fs->options->data_dir, strerror(-rc));
+    return rc;
+}
+
+static void sleep_ms(long duration_ms)
+{
+    const struct timespec duration = {.tv_sec = duration_ms / 1000, .tv_nsec = duration_ms % 1000 * 1000000};
+    (void)nanosleep(&duration, NULL);
+}
+
+/* -EBUSY and said: somebody serves it. 0: whoever holds it is about to close it (or has just begun to open it). */
+static int check_holder(struct fusefs *fs, pid_t holder)
+{
+    struct mount_entry entry;
+    if (mount_find_source(fs->options->data_dir, &entry) != 0)
+        return 0;
+    diag_log(&fs->log.diag, DIAG_ERROR, "%s is already mounted on %s by process %ld", fs->options->data_dir,
+             entry.mount_point, (long)holder);
+    mount_entry_free(&entry);
+    return -EBUSY;
+}
+
+/* Waits for a holder that is closing: umount(8) returns before the store is closed. */
+static int open_store_waiting(struct fusefs *fs, const struct store_options *options)
+{
+    struct log *log = &fs->log;
+    pid_t holder = 0;
+    log_mute(log, true); /* a holder is told of below, anything else by the call after the loop */
+    int rc = store_open(options, &fs->store, &holder);
+    for (int waited_ms = 0; rc == -EBUSY && waited_ms < HOLDER_WAIT_MS; waited_ms += HOLDER_RETRY_MS) {
+        log_mute(log, false);
+        if (check_holder(fs, holder) != 0)
+            return -EBUSY;
+        if (waited_ms == 0)
+            diag_log(&log->diag, DIAG_WARNING, "%s is held by process %ld: waiting up to %d s for it to close",
+                     options->dir, (long)holder, HOLDER_WAIT_MS / 1000);
+        log_mute(log, true);
+        sleep_ms(HOLDER_RETRY_MS);
+        rc = store_open(options, &fs->store, &holder);
+    }
+    log_mute(log, false);
+    return rc == 0 ? 0 : store_open(options, &fs->store, &holder);
+}
+
+static void say_open_failed(struct fusefs *fs, int rc)
+{
+    const char *dir = fs->options->data_dir;
+    if (rc == -ENODATA)
+        diag_log(&fs->log.diag, DIAG_ERROR,
+                 "%s is not a tblfs data directory; nothing was changed. 'tblfs mkfs' makes one in an empty directory",
+                 dir);
+    else
+        diag_log(&fs->log.diag, DIAG_ERROR, "cannot open %s: %s", dir, strerror(-rc));
+}
+
+static int open_store(struct fusefs *fs)
+{
+    const struct store_options options = {
+        .dev = io_real_device(),
+        .diag = &fs->log.diag,
+        .dir = fs->options->data_dir,
+        .cache_size_bytes = fs->options->cache_size_bytes,
+        .max_open_files = daemon_raise_open_files(),
+        .background = true,
+        .checkpoint_interval_ms = fs->options->checkpoint_interval_ms,
+        .read_only = fs->options->read_only,
+    };
+    int rc = 0;
+    if (fs->options->create && is_empty_directory(options.dir))
+        rc = make_store(fs);
+    if (rc != 0)
+        return rc;
+    rc = open_store_waiting(fs, &options);
+    if (rc != 0)
+        say_open_failed(fs, rc);
+    return rc;
+}
+
+static int close_store(struct fusefs *fs)
+{
+    const int rc = store_close(fs->store);
+    if (rc != 0)
+        diag_log(&fs->log.diag, DIAG_ERROR, "closing %s: %s", fs->options->data_dir, strerror(-rc));
+    else
+        diag_log(&fs->log.diag, DIAG_INFO, "%s is closed", fs->options->data_dir);
+    return rc;
+}
+
+/* ---- all of it ---- */
+
+static int serve_store(struct fusefs *fs, int report_fd)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    fs->started_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    int rc = node_table_new(store_live(fs->store), &fs->nodes);
+    if (rc != 0)
+        return rc;
+    mutex_init(&fs->handles_lock, LOCK_RANK_LEAF);
+    rc = session_run(fs, report_fd);
+    handles_close_all(fs);
+    node_table_free(fs->nodes);
+    mutex_destroy(&fs->handles_lock);
+    return rc;
+}
+
+/* The daemon proper. report_fd: -1: foreground. */
+static int daemon_main(const struct fusefs_options *options, int report_fd)
+{
+    struct fusefs *fs = calloc(1, sizeof *fs);
+    if (fs == NULL)
+        return refuse("out of memory");
+    fs->options = options;
+    int rc = log_open(&fs->log, options->log_path, options->foreground, options->debug);
+    if (rc != 0) {
+        (void)refuse("log=%s: %s", options->log_path, strerror(-rc));
+        free(fs);
+        return rc;
+    }
+    session_block_signals(); /* before the store starts its threads */
+    rc = open_store(fs);
+    if (rc == 0) {
+        rc = serve_store(fs, report_fd);
+        const int close_rc = close_store(fs);
+        rc = rc == 0 ? close_rc : rc;
+    }
+    log_close(&fs->log);
+    free(fs);
+    return rc;
+}
+
+int fusefs_run(const struct fusefs_options *given)
+{
+    struct fusefs_options options;
+    bool child = true;
+    int report_fd = -1;
+    int status = 1;
+    if (resolve(given, &options) != 0)
+        return 1;
+    int rc = options.foreground ? 0 : daemon_fork(&child, &report_fd, &status);
+    if (rc != 0)
+        (void)refuse("cannot go into the background: %s", strerror(-rc));
+    else if (child)
+        status = daemon_main(&options, report_fd) == 0 ? 0 : 1;
+    fusefs_options_free(&options);
+    return status;
+}

@@ -1,0 +1,366 @@
+/*
+ * fusefs/session.c - one mount: from an opened store to the end of the connection.
+ *
+ *     mounted --INIT answered: session_ready--> serving --unmounted--> ended
+ *                                                  |
+ *                          SIGTERM: terminate()    +--> umount, tried for GRACE_MS --> detached --> ended
+ *
+ * Signals are blocked everywhere and read by one thread, which unmounts: the kernel then writes dirty mapped pages to
+ * us while the other threads still serve, and ends the connection. (libfuse's own handler closes the device first.)
+ *
+ * Locking: none. The signal thread and the main thread share `stop_fd`, an eventfd.
+ */
+#include "fusefs/fusefs_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define READ_AHEAD_KB "1024"
+#define GRACE_MS      5000
+#define RETRY_MS      100
+#define MIN_THREADS   16u
+
+struct session {
+    struct fusefs *fs;
+    struct fuse_session *fuse;
+    int report_fd; /* -1: foreground, or reported */
+    int signal_fd;
+    int stop_fd; /* readable: the connection has ended */
+    unsigned device_major, device_minor;
+    pthread_t signal_thread;
+};
+
+static const struct fuse_lowlevel_ops operations = {
+    .init = op_init,
+    .lookup = op_lookup,
+    .forget = op_forget,
+    .forget_multi = op_forget_multi,
+    .getattr = op_getattr,
+    .setattr = op_setattr,
+    .readlink = op_readlink,
+    .mknod = op_mknod,
+    .mkdir = op_mkdir,
+    .unlink = op_unlink,
+    .rmdir = op_rmdir,
+    .symlink = op_symlink,
+    .rename = op_rename,
+    .link = op_link,
+    .open = op_open,
+    .create = op_create,
+    .read = op_read,
+    .write = op_write,
+    .release = op_release,
+    .fsync = op_fsync,
+    .opendir = op_opendir,
+    .readdir = op_readdir,
+    .readdirplus = op_readdirplus,
+    .releasedir = op_releasedir,
+    .fsyncdir = op_fsync,
+    .statfs = op_statfs,
+    .setxattr = op_setxattr,
+    .getxattr = op_getxattr,
+    .listxattr = op_listxattr,
+    .removexattr = op_removexattr,
+    .fallocate = op_fallocate,
+    .lseek = op_lseek,
+    /* Left out on purpose: flush (it comes before the data of `echo x > f`: ENOSYS saves the request on every close),
+     * access (default_permissions), getlk, setlk and flock (the kernel does them locally), copy_file_range (the kernel
+     * falls back to reads and writes). */
+};
+
+void op_init(void *userdata, struct fuse_conn_info *conn)
+{
+    struct fusefs *fs = userdata;
+    kernel_want(&fs->link, conn);
+}
+
+/* ---- mounting ---- */
+
+/* Appends ",name=value" with the value's commas and backslashes escaped. */
+static void put_option(FILE *out, const char *name, const char *value)
+{
+    fprintf(out, ",%s=", name);
+    for (; *value != '\0'; value++) {
+        if (*value == ',' || *value == '\\')
+            fputc('\\', out);
+        fputc(*value, out);
+    }
+}
+
+static char *mount_options(const struct fusefs_options *options)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return NULL;
+    fprintf(out, "default_permissions,nosuid,nodev");
+    if (options->allow_other)
+        fprintf(out, ",allow_other");
+    if (options->read_only)
+        fprintf(out, ",ro");
+    if (options->no_exec)
+        fprintf(out, ",noexec");
+    if (options->synchronous)
+        fprintf(out, ",sync");
+    put_option(out, "subtype", "tblfs");
+    put_option(out, "fsname", options->data_dir);
+    if (fclose(out) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static int session_mount(struct session *session)
+{
+    struct fusefs *fs = session->fs;
+    char *text = mount_options(fs->options);
+    if (text == NULL)
+        return -ENOMEM;
+    char *argv[] = {"tblfs", "-o", text, NULL};
+    struct fuse_args args = FUSE_ARGS_INIT(3, argv);
+    session->fuse = fuse_session_new(&args, &operations, sizeof operations, fs);
+    fuse_opt_free_args(&args);
+    free(text);
+    if (session->fuse == NULL)
+        return -EINVAL;
+    if (fuse_session_mount(session->fuse, fs->options->mount_point) == 0) {
+        const int rc = kernel_link_attach(&fs->link, session->fuse);
+        if (rc == 0)
+            return 0;
+        fuse_session_unmount(session->fuse);
+    }
+    fuse_session_destroy(session->fuse); /* libfuse said why */
+    return -EIO;
+}
+
+static void remember_device(struct session *session)
+{
+    struct mount_entry entry;
+    if (mount_find_point(session->fs->options->mount_point, &entry) != 0)
+        return;
+    session->device_major = entry.major;
+    session->device_minor = entry.minor;
+    mount_entry_free(&entry);
+}
+
+/* ---- the first answer ---- */
+
+static int write_small_file(const char *path, const char *text)
+{
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    const ssize_t written = write(fd, text, strlen(text));
+    const int rc = written < 0 ? -errno : 0;
+    (void)close(fd);
+    return rc;
+}
+
+/* Else sequential reads come in pieces of 128 KiB. */
+static void raise_read_ahead(struct session *session)
+{
+    char path[96];
+    (void)snprintf(path, sizeof path, "/sys/class/bdi/%u:%u/read_ahead_kb", session->device_major,
+                   session->device_minor);
+    const int rc = write_small_file(path, READ_AHEAD_KB);
+    if (rc != 0)
+        diag_log(&session->fs->log.diag, DIAG_WARNING, "cannot write %s to %s (%s): reads come in smaller pieces",
+                 READ_AHEAD_KB, path, strerror(-rc));
+}
+
+/* Called by the thread that answered INIT, once the kernel has the answer. */
+static void session_ready(void *arg)
+{
+    struct session *session = arg;
+    const struct fusefs_options *options = session->fs->options;
+    raise_read_ahead(session);
+    diag_log(&session->fs->log.diag, DIAG_INFO, "%s is mounted on %s", options->data_dir, options->mount_point);
+    log_started(&session->fs->log);
+    if (session->report_fd >= 0) {
+        daemon_report(session->report_fd, 0);
+        session->report_fd = -1;
+    }
+    daemon_notify_systemd("READY=1");
+}
+
+/* ---- signals ---- */
+
+/* Is our mount still what one finds at the mount point? */
+static bool is_still_mounted(const struct session *session)
+{
+    struct mount_entry entry;
+    if (mount_find_point(session->fs->options->mount_point, &entry) != 0)
+        return false;
+    const bool ours = entry.major == session->device_major && entry.minor == session->device_minor;
+    mount_entry_free(&entry);
+    return ours;
+}
+
+/* Waits until the connection has ended. False: the time is over, or (when with_signals) a signal came. */
+static bool wait_stopped(struct session *session, int timeout_ms)
+{
+    struct pollfd stop = {.fd = session->stop_fd, .events = POLLIN};
+    return poll(&stop, 1, timeout_ms) > 0;
+}
+
+/* Gentle first: a plain unmount fails while files are open, and their users may be about to close them. */
+static void terminate(struct session *session)
+{
+    struct diag *diag = &session->fs->log.diag;
+    const char *mount_point = session->fs->options->mount_point;
+    int rc = 0;
+    for (int waited_ms = 0; is_still_mounted(session) && waited_ms <= GRACE_MS; waited_ms += RETRY_MS) {
+        rc = mount_unmount(mount_point, false);
+        if (rc == -EBUSY && waited_ms == 0)
+            diag_log(diag, DIAG_WARNING, "%s is busy: waiting up to %d s for its users", mount_point, GRACE_MS / 1000);
+        if (rc != -EBUSY || wait_stopped(session, RETRY_MS))
+            break;
+    }
+    if (rc == -EBUSY && is_still_mounted(session)) {
+        diag_log(diag, DIAG_WARNING, "%s is still busy: detached; the store closes when its last user ends",
+                 mount_point);
+        rc = mount_unmount(mount_point, true);
+    }
+    if (rc != 0)
+        diag_log(diag, DIAG_ERROR, "cannot unmount %s: %s", mount_point, strerror(-rc));
+}
+
+/* The last resort: users of a detached mount get errors, dirty mapped pages are lost. */
+static void abort_connection(struct session *session)
+{
+    char path[96];
+    (void)snprintf(path, sizeof path, "/sys/fs/fuse/connections/%u/abort", session->device_minor);
+    diag_log(&session->fs->log.diag, DIAG_WARNING, "asked to end again: cutting off those who still use %s",
+             session->fs->options->mount_point);
+    const int rc = write_small_file(path, "1");
+    if (rc != 0)
+        diag_log(&session->fs->log.diag, DIAG_ERROR, "cannot write to %s: %s", path, strerror(-rc));
+}
+
+static void handle_signal(struct session *session, uint32_t number, unsigned *inout_count)
+{
+    if (number == SIGHUP && !session->fs->options->foreground)
+        return; /* no terminal of ours */
+    diag_log(&session->fs->log.diag, DIAG_INFO, "got signal %u: unmounting", number);
+    daemon_notify_systemd("STOPPING=1");
+    if (++*inout_count == 1)
+        terminate(session);
+    else
+        abort_connection(session);
+}
+
+static void *signal_main(void *arg)
+{
+    struct session *session = arg;
+    unsigned count = 0;
+    for (;;) {
+        struct pollfd fds[2] = {{.fd = session->stop_fd, .events = POLLIN},
+                                {.fd = session->signal_fd, .events = POLLIN}};
+        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+            return NULL;
+        if (fds[0].revents != 0)
+            return NULL;
+        struct signalfd_siginfo info;
+        if (fds[1].revents != 0 && read(session->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+            handle_signal(session, info.ssi_signo, &count);
+    }
+}
+
+static sigset_t ending_signals(void)
+{
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGINT);
+    (void)sigaddset(&set, SIGHUP);
+    return set;
+}
+
+void session_block_signals(void)
+{
+    const sigset_t set = ending_signals();
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+static int signals_start(struct session *session)
+{
+    const sigset_t set = ending_signals();
+    session->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (session->signal_fd < 0)
+        return -errno;
+    session->stop_fd = eventfd(0, EFD_CLOEXEC);
+    if (session->stop_fd < 0)
+        return -errno;
+    return -pthread_create(&session->signal_thread, NULL, signal_main, session);
+}
+
+static void signals_stop(struct session *session)
+{
+    const uint64_t one = 1;
+    (void)!write(session->stop_fd, &one, sizeof one);
+    (void)pthread_join(session->signal_thread, NULL);
+}
+
+static void close_if_open(int fd)
+{
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+/* ---- all of it ---- */
+
+static unsigned thread_count(const struct fusefs_options *options)
+{
+    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    const unsigned wanted = cpus > 0 ? 4 * (unsigned)cpus : 0;
+    if (options->max_threads != 0)
+        return options->max_threads;
+    return wanted > MIN_THREADS ? wanted : MIN_THREADS;
+}
+
+static int session_serve(struct session *session)
+{
+    struct fusefs *fs = session->fs;
+    remember_device(session);
+    int rc = signals_start(session);
+    if (rc == 0) {
+        rc = kernel_serve(session->fuse, thread_count(fs->options));
+        signals_stop(session);
+    }
+    if (rc != 0)
+        diag_log(&fs->log.diag, DIAG_ERROR, "serving %s: %s", fs->options->mount_point, strerror(-rc));
+    fuse_session_unmount(session->fuse);
+    fuse_session_destroy(session->fuse);
+    close_if_open(session->signal_fd);
+    close_if_open(session->stop_fd);
+    diag_log(&fs->log.diag, DIAG_INFO, "%s is unmounted", fs->options->mount_point);
+    return rc;
+}
+
+int session_run(struct fusefs *fs, int report_fd)
+{
+    struct session session = {.fs = fs, .report_fd = report_fd, .signal_fd = -1, .stop_fd = -1};
+    fs->link.diag = &fs->log.diag;
+    fs->link.ready = session_ready;
+    fs->link.ready_arg = &session;
+    int rc = session_mount(&session);
+    if (rc != 0)
+        diag_log(&fs->log.diag, DIAG_ERROR, "cannot mount on %s: %s", fs->options->mount_point, strerror(-rc));
+    else
+        rc = session_serve(&session);
+    if (session.report_fd >= 0)
+        (void)close(session.report_fd);
+    return rc;
+}

@@ -1,0 +1,91 @@
+/*
+ * tools/mkfs.c - `tblfs mkfs`: makes an empty store.
+ */
+#include "tools/tools.h"
+#include "txn/store.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *reason_of(int rc)
+{
+    switch (rc) {
+    case -ENOTEMPTY:
+        return "the directory is not empty";
+    case -EEXIST:
+        return "there is a store already";
+    case -ENOENT:
+        return "no such directory; --create makes it";
+    default:
+        return strerror(-rc);
+    }
+}
+
+/* Paths reach the device as absolute ones; the directory itself may be missing still. */
+static char *absolute(const char *path)
+{
+    char *text = NULL;
+    if (path[0] == '/')
+        return strdup(path);
+    char *here = getcwd(NULL, 0);
+    if (here == NULL)
+        return NULL;
+    if (asprintf(&text, "%s/%s", here, path) < 0)
+        text = NULL;
+    free(here);
+    return text;
+}
+
+static int make(const char *path, bool create_dir)
+{
+    struct diag diag;
+    diag_init_stderr(&diag, DIAG_WARNING);
+    char *dir = absolute(path);
+    if (dir == NULL) {
+        fprintf(stderr, "tblfs: %s: %s\n", path, strerror(errno));
+        return TOOL_EXIT_FAILED;
+    }
+    const struct store_mkfs_options options = {
+        .dev = io_real_device(),
+        .diag = &diag,
+        .dir = dir,
+        .create_dir = create_dir,
+        .root_uid = geteuid(),
+        .root_gid = getegid(),
+    };
+    const int rc = store_mkfs(&options);
+    free(dir);
+    if (rc == 0)
+        return 0;
+    fprintf(stderr, "tblfs: cannot make a store in %s: %s\n", path, reason_of(rc));
+    return TOOL_EXIT_FAILED;
+}
+
+static int mkfs_run(const struct tool *tool, int argc, char **argv)
+{
+    static const struct option long_options[] = {{"create", no_argument, NULL, 'c'}, {NULL, 0, NULL, 0}};
+    bool create = false;
+    opterr = 0;
+    for (int option; (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
+        if (option != 'c')
+            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+        create = true;
+    }
+    if (argc - optind != 1)
+        return tool_usage_error(tool, argc - optind < 1 ? "the data directory is missing" : "too many arguments");
+    return make(argv[optind], create);
+}
+
+const struct tool tool_mkfs = {
+    .name = "mkfs",
+    .arguments = "DATADIR [--create]",
+    .summary = "Makes an empty store in an empty directory",
+    .help = "The directory belongs to tblfs alone from then on: nothing in it is meant to be touched by hand. The root\n"
+            "of the new tree belongs to the user who makes it. Nothing that exists is ever overwritten.\n\n"
+            "  --create   make the directory when it is missing\n",
+    .run = mkfs_run,
+};

@@ -1,0 +1,36 @@
+/*
+ * tools/tools.h - the subcommands of `tblfs`.
+ *
+ * Exit status: 0 done; 1 refused or failed, and said why on stderr; 2 wrong usage.
+ */
+#ifndef TBLFS_TOOLS_TOOLS_H
+#define TBLFS_TOOLS_TOOLS_H
+
+#include "base/types.h"
+
+#define TOOL_EXIT_FAILED 1
+#define TOOL_EXIT_USAGE  2
+
+struct tool {
+    const char *name;
+    const char *arguments; /* as in "DATADIR MNT [-o OPTIONS]" */
+    const char *summary;   /* one line */
+    const char *help;      /* paragraphs; may be NULL */
+    const char *(*more_help)(void); /* printed after it; may be NULL */
+    /* argv[0] is the tool's name, NULL ends it. */
+    int (*run)(const struct tool *tool, int argc, char **argv);
+};
+
+extern const struct tool tool_check;
+extern const struct tool tool_help;
+extern const struct tool tool_mkfs;
+extern const struct tool tool_mount;
+extern const struct tool tool_umount;
+extern const struct tool tool_version;
+
+/* NULL: no such tool. */
+const struct tool *tool_find(const char *name);
+/* Says what is wrong and how the tool is used, on stderr. Returns TOOL_EXIT_USAGE. */
+int tool_usage_error(const struct tool *tool, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+#endif
