@@ -33,17 +33,20 @@ static void record_sweep(struct store *store, const char *cause, const struct dr
     mutex_unlock(&store->sweeps_lock);
 }
 
+static void sweep(struct store *store, const char *cause, struct relation **relations, uint32_t count)
+{
+    struct drop_result result;
+    bufcache_drop_relations(store->cache, relations, count, &result);
+    record_sweep(store, cause, &result);
+}
+
 void store_sweep_dead(struct store *store, const char *cause)
 {
     struct relation **relations = NULL;
     const uint32_t count = cow_take_dead(store->cow, &relations);
-    if (count == 0) {
-        free(relations);
-        return;
+    if (count > 0) {
+        sweep(store, cause, relations, count);
     }
-    struct drop_result result;
-    bufcache_drop_relations(store->cache, relations, count, &result);
-    record_sweep(store, cause, &result);
     for (uint32_t i = 0; i < count; i++) {
         relation_unref(relations[i]);
     }
@@ -62,12 +65,26 @@ int store_each_sweep(struct store *store, store_sweep_fn *fn, void *arg)
     return rc;
 }
 
+/* A durable checkpoint's tree may have been read after its relations were swept (a map being built, a check). */
+static bool any_resident(struct relation *const *relations, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (relation_resident(relations[i]) > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Files of relations that no version sees any more. A file that cannot be removed stays and is reported; the start
  * after an unclean end looks for such files. */
 static void unlink_removable(struct store *store)
 {
     struct relation **relations = NULL;
     const uint32_t count = cow_take_removable(store->cow, &relations);
+    if (any_resident(relations, count)) {
+        sweep(store, "unlink file", relations, count);
+    }
     for (uint32_t i = 0; i < count; i++) {
         const int rc = relation_unlink_file(relations[i]);
         if (rc != 0) {

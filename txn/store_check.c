@@ -27,6 +27,7 @@ struct content_seen {
     ino_no ino;
     rel_no rel;
     ts_no ts;
+    bool live;
     struct content_root root;
 };
 
@@ -108,6 +109,7 @@ static int note_inode(struct check *check, const struct inode *inode)
             .ino = inode->ino,
             .rel = inode->rel,
             .ts = inode->ts,
+            .live = check->live,
             .root = {.ptr = inode->content_ptr, .bytes = inode->size_bytes, .height = inode->content_height}};
     }
     return rc;
@@ -242,7 +244,8 @@ static void check_map(struct check *check, const struct block_set *set)
     }
 }
 
-/* All versions of one relation's content: [first, first + count). */
+/* All versions of one relation's content: [first, first + count). The map of a relation that the live view has dropped
+ * is not looked at: what only the live view used goes with the whole file. */
 static int check_relation(struct check *check, const struct content_seen *first, size_t count)
 {
     struct store *store = check->store;
@@ -253,7 +256,9 @@ static int check_relation(struct check *check, const struct content_seen *first,
         return rc;
     }
     rc = block_set_init(&set, relation);
+    bool live = false;
     for (size_t i = 0; i < count && rc == 0; i++) {
+        live |= first[i].live;
         if (i > 0 && compare_content(&first[i - 1], &first[i]) == 0) {
             continue;
         }
@@ -265,7 +270,7 @@ static int check_relation(struct check *check, const struct content_seen *first,
     if (rc == 0) {
         rc = block_set_add_pinned(&set, store->cow);
     }
-    if (rc == 0) {
+    if (rc == 0 && live) {
         check_map(check, &set);
     }
     block_set_free(&set);
