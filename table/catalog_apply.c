@@ -240,14 +240,25 @@ static void apply_leaf(struct catalog_plan *plan, struct plan_page *page)
 
 /* ---- merging ---- */
 
-static uint32_t slot_used(const struct plan_slot *slot)
+static bool slot_is_small(const struct plan_slot *slot)
 {
-    return catalog_page_used(frame_page(slot->page->frame));
+    if (slot->page == NULL || !page_is_writable(slot->page)) {
+        return false;
+    }
+    const void *bytes = frame_page(slot->page->frame);
+    return slot->page->level == 0 ? catalog_leaf_is_small(catalog_page_used(bytes))
+                                  : catalog_inner_is_small(catalog_page_count(bytes));
 }
 
 static bool slots_can_merge(const struct plan_slot *left, const struct plan_slot *right)
 {
-    return left->page != NULL && right->page != NULL && slot_used(left) + slot_used(right) <= PAGE_PAYLOAD_SIZE;
+    if (left->page == NULL || right->page == NULL) {
+        return false;
+    }
+    const void *left_bytes = frame_page(left->page->frame);
+    const void *right_bytes = frame_page(right->page->frame);
+    return left->page->level == 0 ? catalog_page_used(left_bytes) + catalog_page_used(right_bytes) <= PAGE_PAYLOAD_SIZE
+                                  : catalog_page_count(left_bytes) + catalog_page_count(right_bytes) <= CATALOG_FANOUT;
 }
 
 /* The right page's content moves to the end of the left page; its slot is removed. */
@@ -280,8 +291,7 @@ static bool merge_slots(struct catalog_plan *plan, unsigned *inout_count)
     unsigned i = 0;
     while (i < *inout_count) {
         const struct plan_slot *slot = &plan->slots[i];
-        const bool is_small =
-            slot->page != NULL && page_is_writable(slot->page) && slot_used(slot) < CATALOG_SMALL_BYTES;
+        const bool is_small = slot_is_small(slot);
         if (is_small && i > 0 && slots_can_merge(slot - 1, slot)) {
             merge_with_next(plan, --i, inout_count);
         } else if (is_small && i + 1 < *inout_count && slots_can_merge(slot, slot + 1)) {

@@ -48,9 +48,6 @@ static inline uint32_t catalog_page_used(const void *page)
     return le16_get(((const struct page_header *)page)->used);
 }
 
-/* Pages below this are merged with a neighbour when both fit into one. */
-#define CATALOG_SMALL_BYTES (PAGE_PAYLOAD_SIZE / 3)
-
 #define CATALOG_ITEM_BYTES(value_size) ((uint32_t)sizeof(struct catalog_item_head) + (uint32_t)(value_size))
 
 struct catalog_key catalog_page_first_key(const void *page); /* leaf or inner, not empty */
@@ -77,6 +74,18 @@ unsigned catalog_inner_find(const void *page, const struct catalog_key *key);
 /* Adds an entry at the end. */
 void catalog_inner_append(void *page, const struct catalog_key *key, struct page_ptr ptr);
 void catalog_inner_clear(void *page);
+
+/* Less than a third full (with `used` bytes or `count` entries): to be merged with a neighbour when both fit into one
+ * page. */
+static inline bool catalog_leaf_is_small(uint64_t used)
+{
+    return used < PAGE_PAYLOAD_SIZE / 3;
+}
+static inline bool catalog_inner_is_small(unsigned count)
+{
+    return count < CATALOG_FANOUT / 3;
+}
+
 /* Range of the child at index, within the range of the page itself. */
 struct catalog_range catalog_inner_child_range(const void *page, unsigned index, const struct catalog_range *range);
 

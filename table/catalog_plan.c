@@ -94,7 +94,7 @@ static void plan_leaf(const struct catalog_plan *plan, struct plan_page *page)
     }
     const uint64_t used = page->state == PLAN_ABSENT ? 0 : catalog_page_used(frame_page(page->frame));
     page->extra_pages = used + grow_bytes > PAGE_PAYLOAD_SIZE ? growing_edits : 0;
-    page->may_shrink = shrink_bytes > 0 && used + grow_bytes - shrink_bytes < CATALOG_SMALL_BYTES;
+    page->may_shrink = shrink_bytes > 0 && catalog_leaf_is_small(used + grow_bytes - shrink_bytes);
 }
 
 /* ---- inner pages ---- */
@@ -190,7 +190,7 @@ static int plan_inner(struct catalog_plan *plan, struct plan_page *page, const s
     }
     const uint32_t count = catalog_page_count(frame_page(page->frame));
     page->extra_pages = (count + extra - 1) / CATALOG_FANOUT;
-    page->may_shrink = shrinking > 0 && (count - shrinking) * sizeof(struct catalog_inner_entry) < CATALOG_SMALL_BYTES;
+    page->may_shrink = shrinking > 0 && catalog_inner_is_small(count - shrinking);
     return 0;
 }
 

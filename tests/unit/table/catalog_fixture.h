@@ -32,6 +32,7 @@ struct fixture {
     struct relation *catalog;
     struct cow *cow;
     struct view *live;
+    unsigned larger_budgets; /* batches that needed more frames than usual */
 };
 
 HELPER void fixture_open_cache(struct fixture *fixture, uint32_t frames)
@@ -178,13 +179,12 @@ HELPER uint32_t fixture_pinned(struct fixture *fixture)
 
 /* ---- running a batch ---- */
 
-/* Plans and, with `apply`, applies. The batch stays the caller's to free. */
-HELPER int fixture_run(struct fixture *fixture, struct catalog_batch *batch, bool apply)
+HELPER int fixture_run_as(struct fixture *fixture, struct catalog_batch *batch, bool apply, unsigned edits)
 {
     struct frame_budget budget = {0};
     uint32_t pins = 0;
     uint32_t news = 0;
-    catalog_frames_needed(batch->count, &pins, &news);
+    catalog_frames_needed(edits, &pins, &news);
     int rc = frame_budget_take(fixture->cache, pins, news, &budget);
     if (rc != 0) {
         return rc;
@@ -197,7 +197,7 @@ HELPER int fixture_run(struct fixture *fixture, struct catalog_batch *batch, boo
     rc = catalog_batch_plan(batch, &budget);
     if (rc == 0 && apply) {
         catalog_batch_apply(batch);
-    } else {
+    } else if (rc == 0) {
         catalog_batch_free(batch);
     }
     rwlock_unlock_exclusive(&batch->view->catalog_lock);
@@ -205,6 +205,18 @@ HELPER int fixture_run(struct fixture *fixture, struct catalog_batch *batch, boo
         cow_gate_leave(fixture->cow);
     }
     frame_budget_release(&budget);
+    return rc;
+}
+
+/* Plans and, with `apply`, applies; with more frames when the tree is higher than is usual. The batch stays the
+ * caller's to free. */
+HELPER int fixture_run(struct fixture *fixture, struct catalog_batch *batch, bool apply)
+{
+    int rc = fixture_run_as(fixture, batch, apply, batch->count);
+    for (unsigned edits = batch->count * 2; rc == -E2BIG && batch->view->root.height > 4; edits *= 2) {
+        rc = fixture_run_as(fixture, batch, apply, edits);
+        fixture->larger_budgets++;
+    }
     return rc;
 }
 
