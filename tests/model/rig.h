@@ -23,8 +23,8 @@
 
 struct rig_config {
     const char *test_name; /* for the line that replays */
-    uint64_t seed; /* as printed */
-    uint64_t salt; /* tells rigs of one seed apart */
+    uint64_t seed;         /* as printed */
+    uint64_t salt;         /* tells rigs of one seed apart */
     uint64_t cache_size_bytes;
     uint64_t max_file_bytes;  /* offsets and sizes of most operations stay below */
     uint64_t max_total_bytes; /* content of all files: above it files are cut and removed */
@@ -54,6 +54,7 @@ struct rig {
     uint8_t *data;        /* RIG_DATA_BYTES random bytes to write from */
     ino_no subjects[4];   /* of the operation under way */
     unsigned subject_count;
+    bool no_space; /* it answered -ENOSPC */
     int64_t time_before_ns;
     char history[RIG_HISTORY][RIG_LINE_BYTES];
 };

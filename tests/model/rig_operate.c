@@ -64,6 +64,7 @@ static void draw_name(struct rig *rig, ino_no parent, unsigned percent_existing,
     }
     const struct model_entry *entry = &dir->entries[below(rig, dir->entry_count)];
     memcpy(out_name->bytes, entry->name, entry->name_size);
+    out_name->bytes[entry->name_size] = '\0';
     out_name->size = entry->name_size;
 }
 
@@ -154,6 +155,7 @@ static void expect(struct rig *rig, int got, int want)
     if (got != want) {
         rig_fail(rig, "the store answers %d, the model %d", got, want);
     }
+    rig->no_space |= got == -ENOSPC;
 }
 
 static void subject(struct rig *rig, ino_no ino)
@@ -767,6 +769,7 @@ void rig_operate(struct rig *rig)
 {
     rig->step++;
     rig->subject_count = 0;
+    rig->no_space = false;
     model_begin(rig->model);
     if (rig->step % 4000 == 0) {
         rig->inode_limit = 5 + (unsigned)below(rig, rig->config.max_inodes);
@@ -780,4 +783,7 @@ void rig_operate(struct rig *rig)
         draw_operation(rig)->run(rig);
     }
     finish(rig);
+    if (rig->no_space) {
+        rig_checkpoint(rig); /* the store took one before it gave up; what is durable must be known */
+    }
 }

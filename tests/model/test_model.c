@@ -3,7 +3,8 @@
  *
  * Four rigs (small and large cache; names hashed to 4 and to 47 bits) share them. In between, at random: checkpoints,
  * clean close and reopen, kill and reopen (the state is that of the last checkpoint), comparison of the whole tree,
- * store_check. SEED and OPS (operations of each rig) come from the environment.
+ * store_check. SEED, OPS (operations of each rig) and CHECK (store_check every so many operations, to find the one that
+ * broke something) come from the environment.
  */
 #include "tests/model/rig.h"
 
@@ -19,13 +20,10 @@
 #define OPERATIONS_DEFAULT 250000u
 #define TEST_NAME          "test_model"
 
-static uint64_t operation_count(void)
+static uint64_t number_from(const char *variable, uint64_t otherwise)
 {
-    const char *text = getenv("OPS");
-    if (text != NULL) {
-        return strtoull(text, NULL, 10);
-    }
-    return test_is_long() ? 10 * OPERATIONS_DEFAULT : OPERATIONS_DEFAULT;
+    const char *text = getenv(variable);
+    return text != NULL ? strtoull(text, NULL, 10) : otherwise;
 }
 
 /* One in `interval` times. */
@@ -68,9 +66,13 @@ static void run(uint64_t cache_size_bytes, uint8_t name_hash_bits)
     struct rig *rig = malloc(sizeof *rig);
     assert_non_null(rig);
     rig_init(rig, &config);
-    const uint64_t count = operation_count();
-    for (uint64_t i = 0; i < count; i++) {
+    const uint64_t count = number_from("OPS", test_is_long() ? 10 * OPERATIONS_DEFAULT : OPERATIONS_DEFAULT);
+    const uint64_t check_interval = number_from("CHECK", UINT64_MAX);
+    for (uint64_t i = 1; i <= count; i++) {
         rig_operate(rig);
+        if (i % check_interval == 0) {
+            rig_check_store(rig);
+        }
         interrupt(rig);
     }
     rig_compare(rig);
