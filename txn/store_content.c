@@ -226,6 +226,7 @@ static int change_locked(struct op_run *run, struct content_change *change)
         }
         return 0;
     }
+    run->planning_pages = true;
     rc = ensure_relation(change, &inode);
     if (rc == 0) {
         op_enter_gate(run);
@@ -234,18 +235,18 @@ static int change_locked(struct op_run *run, struct content_change *change)
     return rc;
 }
 
-static int change_try(struct content_change change, unsigned edits, unsigned *out_edits)
+static int change_try(struct content_change change, struct op_retry *retry)
 {
     struct store_file *file = change.file;
     struct op_run run;
     const uint64_t new_bytes = change.type == OP_WRITE ? change.size : 0;
-    int rc = op_begin(&run, file->store, file->view, change.type, edits, new_bytes, true);
+    int rc = op_begin(&run, file->store, file->view, change.type, retry->edits, new_bytes, true);
     if (rc != 0) {
         return rc;
     }
     rwlock_lock_exclusive(&file->lock);
     rc = change_locked(&run, &change);
-    *out_edits = run.batch.count;
+    op_note_retry(&run, rc, retry);
     op_end(&run);
     if (rc != 0 && change.made) {
         abandon_relation(file);
@@ -257,13 +258,11 @@ static int change_try(struct content_change change, unsigned edits, unsigned *ou
 static int change_run(const struct content_change *change)
 {
     struct store *store = change->file->store;
-    unsigned edits = CONTENT_BATCH_EDITS;
-    unsigned tries = 0;
-    unsigned batch_edits = 0;
+    struct op_retry retry = {.edits = CONTENT_BATCH_EDITS};
     int rc;
     do {
-        rc = change_try(*change, edits, &batch_edits);
-    } while (op_wants_retry(store, rc, batch_edits, &edits, &tries));
+        rc = change_try(*change, &retry);
+    } while (op_wants_retry(store, rc, &retry));
     return rc;
 }
 

@@ -104,6 +104,7 @@ struct op_run {
     int64_t inode_delta;
     ino_no orphan; /* became one: marked once this is applied */
     bool gate_held, catalog_held;
+    bool planning_pages; /* what can fail now is the room for pages */
 };
 
 /* ---- store_op.c ---- */
@@ -125,8 +126,17 @@ int op_finish(struct op_run *run) WARN_UNUSED;
 void op_end(struct op_run *run);
 /* The whole relation goes with this operation. */
 int op_drop_relation(struct op_run *run, const struct inode *inode) WARN_UNUSED;
-/* -ENOSPC gets one more try behind a forced checkpoint; -E2BIG of a budget one with more. True: try again. */
-bool op_wants_retry(struct store *store, int rc, unsigned batch_edits, unsigned *inout_edits, unsigned *inout_tries);
+/* What one try left for the next one to do better. */
+struct op_retry {
+    unsigned edits;        /* catalog edits to allow for */
+    unsigned wanted_edits; /* what the last try would have needed */
+    bool no_space;         /* the last try found no room for its pages (and not, say, for a value that is too large) */
+    bool checkpointed;
+};
+/* Before op_end: notes what the run ran out of. */
+void op_note_retry(const struct op_run *run, int rc, struct op_retry *retry);
+/* True: try again, with more edits or behind a checkpoint that was taken for it. No lock held. */
+bool op_wants_retry(struct store *store, int rc, struct op_retry *retry);
 
 /* Wall clock, never going back. */
 int64_t store_now_ns(struct store *store);

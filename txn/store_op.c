@@ -122,6 +122,7 @@ static void op_apply(struct op_run *run)
 int op_finish(struct op_run *run)
 {
     assert(run->catalog_held);
+    run->planning_pages = true;
     const int rc = catalog_batch_plan(&run->batch, &run->budget);
     if (rc == 0) {
         op_apply(run);
@@ -147,13 +148,20 @@ void op_end(struct op_run *run)
     memset(run, 0, sizeof *run);
 }
 
-bool op_wants_retry(struct store *store, int rc, unsigned batch_edits, unsigned *inout_edits, unsigned *inout_tries)
+void op_note_retry(const struct op_run *run, int rc, struct op_retry *retry)
 {
-    if (rc == -E2BIG && batch_edits > *inout_edits) {
-        *inout_edits = batch_edits;
+    retry->wanted_edits = run->batch.count;
+    retry->no_space = rc == -ENOSPC && run->planning_pages;
+}
+
+bool op_wants_retry(struct store *store, int rc, struct op_retry *retry)
+{
+    if (rc == -E2BIG && retry->wanted_edits > retry->edits) {
+        retry->edits = retry->wanted_edits;
         return true;
     }
-    if (rc == -ENOSPC && (*inout_tries)++ == 0) {
+    if (rc == -ENOSPC && retry->no_space && !retry->checkpointed) {
+        retry->checkpointed = true;
         return store_checkpoint(store) == 0;
     }
     return false;
@@ -168,23 +176,23 @@ static ino_no op_mark_orphan(struct op_run *run)
     return run->orphan;
 }
 
-static int op_try(struct store *store, struct view *view, enum op_type type, unsigned edits, op_plan_fn *plan,
-                  void *arg, unsigned *out_edits)
+static int op_try(struct store *store, struct view *view, enum op_type type, op_plan_fn *plan, void *arg,
+                  struct op_retry *retry)
 {
     struct op_run run;
-    int rc = op_begin(&run, store, view, type, edits, 0, false);
+    int rc = op_begin(&run, store, view, type, retry->edits, 0, false);
     if (rc != 0) {
         return rc;
     }
     op_enter_gate(&run);
     op_lock_catalog(&run);
     rc = plan(&run, arg);
-    *out_edits = run.batch.count;
     ino_no destroy = INO_NONE;
     if (rc == 0) {
         rc = op_finish(&run);
         destroy = rc == 0 ? op_mark_orphan(&run) : INO_NONE;
     }
+    op_note_retry(&run, rc, retry);
     op_end(&run);
     if (destroy != INO_NONE) {
         store_destroy_orphan_or_log(store, view, destroy);
@@ -194,12 +202,10 @@ static int op_try(struct store *store, struct view *view, enum op_type type, uns
 
 int store_op_run(struct store *store, struct view *view, enum op_type type, op_plan_fn *plan, void *arg)
 {
-    unsigned edits = STORE_BATCH_EDITS;
-    unsigned tries = 0;
-    unsigned batch_edits = 0;
+    struct op_retry retry = {.edits = STORE_BATCH_EDITS};
     int rc;
     do {
-        rc = op_try(store, view, type, edits, plan, arg, &batch_edits);
-    } while (op_wants_retry(store, rc, batch_edits, &edits, &tries));
+        rc = op_try(store, view, type, plan, arg, &retry);
+    } while (op_wants_retry(store, rc, &retry));
     return rc;
 }
