@@ -1,0 +1,340 @@
+/* tests/unit/bufcache/test_relation.c - relation files, their descriptors and syncs. */
+#include "tests/unit/bufcache/fixture.h"
+
+static void relation_open_touches_no_file(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    struct relation *relation, *again, *other;
+    bool exists;
+    assert_int_equal(relation_open(fixture->cache, 99, 5, &relation), -ENOENT);
+    assert_int_equal(relation_open(fixture->cache, FIXTURE_TS, REL_NONE, &relation), -EINVAL);
+    const uint64_t opens = fixture_calls(fixture, MEM_CALL_OPEN);
+    relation = fixture_relation(fixture, 5);
+    again = fixture_relation(fixture, 5);
+    assert_ptr_equal(relation, again);
+    assert_int_equal(relation_number(relation), 5);
+    assert_int_equal(relation_tablespace(relation), FIXTURE_TS);
+    assert_int_equal(relation_file_exists(relation, &exists), 0);
+    assert_false(exists);
+    assert_int_equal(fixture_calls(fixture, MEM_CALL_OPEN), opens);
+    /* one object for one number */
+    assert_int_equal(io_make_dir(mem_device_io(fixture->mem), "/two"), 0);
+    assert_int_equal(bufcache_tablespace_add(fixture->cache, 2, "/two"), 0);
+    assert_int_equal(relation_open(fixture->cache, 2, 5, &other), -EEXIST);
+    relation_unref(relation);
+    relation_unref(again);
+    relation_unref(NULL);
+    fixture_destroy(fixture);
+}
+
+static void tablespace_add_twice_same_directory_only(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    assert_int_equal(bufcache_tablespace_add(fixture->cache, FIXTURE_TS, "/data"), 0);
+    assert_int_equal(io_make_dir(mem_device_io(fixture->mem), "/two"), 0);
+    assert_int_equal(bufcache_tablespace_add(fixture->cache, FIXTURE_TS, "/two"), -EEXIST);
+    assert_int_equal(bufcache_tablespace_add(fixture->cache, 3, "/missing"), -ENOENT);
+    fixture_destroy(fixture);
+}
+
+static void relation_create_file_existing_taken_as_it_is(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    struct relation *relation = fixture_create_relation(fixture, 5, 3);
+    block_no blocks;
+    assert_int_equal(fixture_stats(fixture).relation_files_created, 1);
+    relation_unref(relation);
+    fixture_reopen(fixture, 512);
+    relation = fixture_relation(fixture, 5);
+    assert_int_equal(relation_create_file(relation), 0);
+    assert_int_equal(relation_file_blocks(relation, &blocks), 0);
+    assert_int_equal(blocks, 3);
+    assert_int_equal(fixture_stats(fixture).relation_files_created, 0);
+    relation_unref(relation);
+    fixture_destroy(fixture);
+}
+
+static void relation_file_blocks_missing_odd_or_no_file_is_damage(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    struct relation *relation = fixture_relation(fixture, 5);
+    block_no blocks = 77;
+    bool exists;
+    char path[64];
+    assert_int_equal(relation_file_blocks(relation, &blocks), -EIO);
+    assert_non_null(strstr(fixture->last_line, "0000000000000005"));
+    assert_int_equal(relation_extend(relation, 1), -EIO);
+    fixture_path(5, path, sizeof path);
+    mem_device_put_file(fixture->mem, path, "odd", 3);
+    assert_int_equal(relation_file_blocks(relation, &blocks), -EIO);
+    assert_non_null(strstr(fixture->last_line, "size"));
+    relation_unref(relation);
+    fixture_path(6, path, sizeof path);
+    assert_int_equal(io_make_dir(mem_device_io(fixture->mem), path), 0);
+    relation = fixture_relation(fixture, 6);
+    assert_int_equal(relation_file_blocks(relation, &blocks), -EIO);
+    assert_non_null(strstr(fixture->last_line, "a directory"));
+    assert_int_equal(relation_create_file(relation), -EIO);
+    assert_int_equal(relation_file_exists(relation, &exists), -EIO);
+    assert_int_equal(blocks, 77);
+    assert_int_equal(fixture->diag.damage_count, 6);
+    relation_unref(relation);
+    fixture_destroy(fixture);
+}
+
+static void relation_extend_full_disk_leaves_file_as_it_was(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    struct relation *relation = fixture_create_relation(fixture, 5, 3);
+    block_no blocks;
+    mem_device_set_capacity(fixture->mem, 10 * BLOCK_SIZE);
+    assert_int_equal(relation_extend(relation, 20), -ENOSPC);
+    assert_int_equal(relation_file_blocks(relation, &blocks), 0);
+    assert_int_equal(blocks, 3);
+    assert_int_equal(bufcache_failed(fixture->cache), 0);
+    assert_int_equal(relation_extend(relation, 8), 0);
+    assert_int_equal(relation_extend(relation, 2), 0); /* never shrinks */
+    assert_int_equal(relation_file_blocks(relation, &blocks), 0);
+    assert_int_equal(blocks, 8);
+    assert_int_equal(relation_cut(relation, 4), 0);
+    assert_int_equal(relation_cut(relation, 6), 0);
+    assert_int_equal(relation_file_blocks(relation, &blocks), 0);
+    assert_int_equal(blocks, 4);
+    relation_unref(relation);
+    fixture_destroy(fixture);
+}
+
+static void relation_unlink_file_missing_is_fine(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    struct relation *relation = fixture_create_relation(fixture, 5, 3);
+    bool exists;
+    bufcache_drop_relations(fixture->cache, &relation, 1, NULL);
+    assert_int_equal(relation_unlink_file(relation), 0);
+    assert_int_equal(relation_unlink_file(relation), 0);
+    assert_int_equal(relation_file_exists(relation, &exists), 0);
+    assert_false(exists);
+    assert_int_equal(fixture_stats(fixture).relation_files_unlinked, 1);
+    relation_unref(relation);
+    fixture_destroy(fixture);
+}
+
+static void relation_sync_file_and_new_name_once(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    struct relation *relation = fixture_create_relation(fixture, 5, 3);
+    mem_device_counters_reset(fixture->mem);
+    assert_int_equal(relation_sync(relation), 0);
+    assert_int_equal(fixture_calls(fixture, MEM_CALL_SYNC), 1);
+    assert_int_equal(fixture_calls(fixture, MEM_CALL_SYNC_DIR), 1);
+    assert_int_equal(relation_sync(relation), 0);
+    assert_int_equal(fixture_calls(fixture, MEM_CALL_SYNC), 1);
+    fixture_make_pages(fixture, relation, 0, 1, 5);
+    fixture_write_all(fixture);
+    assert_int_equal(relation_sync(relation), 0);
+    assert_int_equal(fixture_calls(fixture, MEM_CALL_SYNC), 2);
+    assert_int_equal(fixture_calls(fixture, MEM_CALL_SYNC_DIR), 1);
+    relation_unref(relation);
+    fixture_destroy(fixture);
+}
+
+static void sync_relations_each_file_and_directory_once(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    for (rel_no rel = 1; rel <= 20; rel++) /* two directories, ten files each, references given back */
+        relation_unref(fixture_create_relation(fixture, rel % 2 + rel / 2 * 256 + 256, 2));
+    mem_device_counters_reset(fixture->mem);
+    assert_int_equal(bufcache_sync_relations(fixture->cache), 0);
+    assert_int_equal(fixture_calls(fixture, MEM_CALL_SYNC), 20);
+    assert_int_equal(fixture_calls(fixture, MEM_CALL_SYNC_DIR), 2);
+    assert_int_equal(fixture_calls(fixture, MEM_CALL_SYNC_FILESYSTEM), 0);
+    assert_int_equal(bufcache_sync_relations(fixture->cache), 0);
+    assert_int_equal(fixture_calls(fixture, MEM_CALL_SYNC), 20);
+    fixture_destroy(fixture);
+}
+
+static void sync_relations_many_filesystem_first(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    for (rel_no rel = 1; rel <= 100; rel++)
+        relation_unref(fixture_create_relation(fixture, rel, 1));
+    mem_device_counters_reset(fixture->mem);
+    assert_int_equal(bufcache_sync_relations(fixture->cache), 0);
+    assert_int_equal(fixture_calls(fixture, MEM_CALL_SYNC_FILESYSTEM), 1);
+    fixture_destroy(fixture);
+}
+
+static void sync_relations_dropped_ones_left_out(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    struct relation *relations[4];
+    for (rel_no rel = 0; rel < 4; rel++)
+        relations[rel] = fixture_create_relation(fixture, rel + 1, 1);
+    bufcache_drop_relations(fixture->cache, relations, 3, NULL);
+    mem_device_counters_reset(fixture->mem);
+    assert_int_equal(bufcache_sync_relations(fixture->cache), 0);
+    assert_int_equal(fixture_calls(fixture, MEM_CALL_SYNC), 1);
+    for (unsigned i = 0; i < 4; i++)
+        relation_unref(relations[i]);
+    fixture_destroy(fixture);
+}
+
+static void sync_failure_stops_for_good(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    struct relation *relation = fixture_create_relation(fixture, 5, 3);
+    struct relation *other = fixture_create_relation(fixture, 6, 3);
+    fixture_make_pages(fixture, relation, 0, 2, 5);
+    fixture_write_all(fixture);
+    fixture_make_pages(fixture, relation, 2, 1, 5);
+    mem_device_fail(fixture->mem, MEM_CALL_SYNC, 1, EIO, false);
+    assert_int_equal(relation_sync(relation), -EIO);
+    assert_int_equal(bufcache_failed(fixture->cache), -EIO);
+    mem_device_counters_reset(fixture->mem);
+    assert_int_equal(relation_sync(relation), -EIO);
+    assert_int_equal(relation_sync(other), -EIO);
+    assert_int_equal(bufcache_sync_relations(fixture->cache), -EIO);
+    assert_int_equal(bufcache_write_back(fixture->cache, UINT64_MAX, NULL), -EIO);
+    assert_int_equal(relation_extend(relation, 9), -EIO);
+    assert_int_equal(relation_create_file(other), -EIO);
+    assert_int_equal(relation_cut(relation, 1), -EIO);
+    assert_int_equal(fixture_calls(fixture, MEM_CALL_WRITE) + fixture_calls(fixture, MEM_CALL_ALLOCATE) +
+                         fixture_calls(fixture, MEM_CALL_TRUNCATE),
+                     0);
+    fixture_read_page(relation, ptr_of(0, 5)); /* reads go on */
+    page_discard(relation, 0);
+    fixture_read_page(relation, ptr_of(0, 5));
+    relation_unref(relation);
+    relation_unref(other);
+    fixture_destroy(fixture);
+}
+
+static void sync_of_directory_failure_stops_for_good(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    struct relation *relation = fixture_create_relation(fixture, 5, 3);
+    mem_device_fail(fixture->mem, MEM_CALL_SYNC_DIR, 1, EIO, false);
+    assert_int_equal(bufcache_sync_relations(fixture->cache), -EIO);
+    assert_int_equal(bufcache_sync_relations(fixture->cache), -EIO);
+    relation_unref(relation);
+    fixture_destroy(fixture);
+}
+
+/* Eight descriptors, a hundred relations: never more open, all synced before they are closed (R1 of the reliability
+ * rules: an error would be lost with the descriptor). */
+static void descriptor_cache_limit_holds_and_syncs_before_closing(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(1024);
+    struct relation *relations[100];
+    struct mem_counters counters;
+    bufcache_close(fixture->cache);
+    struct bufcache_options options = fixture_options(fixture, 1024);
+    options.max_open_files = 8;
+    assert_int_equal(bufcache_open(&options, &fixture->cache), 0);
+    assert_int_equal(bufcache_tablespace_add(fixture->cache, FIXTURE_TS, "/data"), 0);
+    for (rel_no rel = 0; rel < 100; rel++) {
+        relations[rel] = fixture_create_relation(fixture, rel + 1, 2);
+        fixture_make_pages(fixture, relations[rel], 0, 2, 5);
+        mem_device_counters(fixture->mem, &counters);
+        assert_true(counters.open_files <= 8 + 1); /* and the directory of the tablespace */
+    }
+    const uint64_t syncs = fixture_calls(fixture, MEM_CALL_SYNC);
+    assert_true(syncs >= 92);
+    fixture_write_all(fixture);
+    assert_int_equal(fixture_stats(fixture).write_calls, 100);
+    assert_true(fixture_calls(fixture, MEM_CALL_SYNC) >= syncs + 92);
+    for (rel_no rel = 0; rel < 100; rel++) {
+        page_discard(relations[rel], 1);
+        fixture_read_page(relations[rel], ptr_of(1, 5));
+    }
+    mem_device_counters(fixture->mem, &counters);
+    assert_int_equal(counters.open_files, 8 + 1);
+    for (rel_no rel = 0; rel < 100; rel++)
+        relation_unref(relations[rel]);
+    fixture_destroy(fixture);
+}
+
+static void descriptor_cache_failed_sync_on_closing_not_lost(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    struct relation *relations[9];
+    bufcache_close(fixture->cache);
+    struct bufcache_options options = fixture_options(fixture, 512);
+    options.max_open_files = 8;
+    assert_int_equal(bufcache_open(&options, &fixture->cache), 0);
+    assert_int_equal(bufcache_tablespace_add(fixture->cache, FIXTURE_TS, "/data"), 0);
+    mem_device_fail(fixture->mem, MEM_CALL_SYNC, 1, EIO, false);
+    for (rel_no rel = 0; rel < 9; rel++) {
+        relations[rel] = fixture_relation(fixture, rel + 1);
+        assert_int_equal(relation_create_file(relations[rel]), 0); /* the ninth closes the first */
+    }
+    assert_int_equal(bufcache_failed(fixture->cache), -EIO);
+    assert_int_equal(relation_sync(relations[8]), -EIO);
+    assert_int_equal(bufcache_sync_relations(fixture->cache), -EIO);
+    for (rel_no rel = 0; rel < 9; rel++)
+        relation_unref(relations[rel]);
+    fixture_destroy(fixture);
+}
+
+static void count_destroy(void *map)
+{
+    ++*(unsigned *)map;
+}
+
+static void relation_map_destroyed_with_the_relation(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    struct relation *relation = fixture_create_relation(fixture, 5, 3);
+    unsigned destroyed = 0;
+    assert_null(relation_map(relation));
+    relation_set_map(relation, &destroyed, count_destroy);
+    assert_ptr_equal(relation_map(relation), &destroyed);
+    fixture_make_pages(fixture, relation, 0, 1, 5);
+    fixture_write_all(fixture);
+    assert_int_equal(bufcache_sync_relations(fixture->cache), 0);
+    relation_unref(relation);
+    assert_int_equal(destroyed, 0); /* its page keeps it */
+    relation = fixture_relation(fixture, 5);
+    page_discard(relation, 0);
+    assert_int_equal(destroyed, 0);
+    relation_unref(relation);
+    assert_int_equal(destroyed, 1);
+    fixture_destroy(fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(relation_open_touches_no_file),
+        cmocka_unit_test(tablespace_add_twice_same_directory_only),
+        cmocka_unit_test(relation_create_file_existing_taken_as_it_is),
+        cmocka_unit_test(relation_file_blocks_missing_odd_or_no_file_is_damage),
+        cmocka_unit_test(relation_extend_full_disk_leaves_file_as_it_was),
+        cmocka_unit_test(relation_unlink_file_missing_is_fine),
+        cmocka_unit_test(relation_sync_file_and_new_name_once),
+        cmocka_unit_test(sync_relations_each_file_and_directory_once),
+        cmocka_unit_test(sync_relations_many_filesystem_first),
+        cmocka_unit_test(sync_relations_dropped_ones_left_out),
+        cmocka_unit_test(sync_failure_stops_for_good),
+        cmocka_unit_test(sync_of_directory_failure_stops_for_good),
+        cmocka_unit_test(descriptor_cache_limit_holds_and_syncs_before_closing),
+        cmocka_unit_test(descriptor_cache_failed_sync_on_closing_not_lost),
+        cmocka_unit_test(relation_map_destroyed_with_the_relation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
