@@ -245,7 +245,9 @@ HELPER void model_copy(struct model *to, const struct model *from)
     to->count = to->capacity = from->count;
     to->items = malloc((from->count + 1) * sizeof from->items[0]);
     assert_non_null(to->items);
-    memcpy(to->items, from->items, from->count * sizeof from->items[0]);
+    if (from->count > 0) {
+        memcpy(to->items, from->items, from->count * sizeof from->items[0]);
+    }
 }
 
 HELPER void model_free(struct model *model)
