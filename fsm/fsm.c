@@ -80,24 +80,21 @@ static struct fsm_map *map_make(bool created)
     return map;
 }
 
-/* The relation's map, made when it has none: `created` says that the relation is new. NULL: no memory. Two views may
- * write one relation for the first time at once, and the map that has the lock is what they race for: hence the one
- * process-wide mutex here. It guards no state of its own. */
+/* The relation's map, made when it has none: `created` says that the relation is new. NULL: no memory. When two threads
+ * make one at once, the map that relation_map tells afterwards is the one (see "Locks" in fsm.h). */
 static struct fsm_map *map_get(struct relation *relation, bool created)
 {
-    static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
     struct fsm_map *map = relation_map(relation);
     if (map != NULL)
         return map;
-    pthread_mutex_lock(&making);
-    map = relation_map(relation);
-    if (map == NULL) {
-        map = map_make(created);
-        if (map != NULL)
-            relation_set_map(relation, map, map_destroy);
-    }
-    pthread_mutex_unlock(&making);
-    return map;
+    map = map_make(created);
+    if (map == NULL)
+        return NULL;
+    relation_set_map(relation, map, map_destroy);
+    struct fsm_map *installed = relation_map(relation);
+    if (installed != map)
+        map_destroy(map);
+    return installed;
 }
 
 /* Learns the size of the file, once. Everything in a file that the map did not see grow is used. */

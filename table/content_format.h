@@ -17,7 +17,9 @@ struct content_entry {
 };
 static_assert(sizeof(struct content_entry) == 24, "content entry is 24 bytes");
 
-#define CONTENT_FANOUT     ((uint32_t)(PAGE_PAYLOAD_SIZE / sizeof(struct content_entry))) /* 339 */
+#ifndef CONTENT_FANOUT /* a test makes deep trees of few pages with a smaller one */
+#define CONTENT_FANOUT ((uint32_t)(PAGE_PAYLOAD_SIZE / sizeof(struct content_entry))) /* 339 */
+#endif
 #define CONTENT_MAX_HEIGHT 6u
 #define CONTENT_MAX_BYTES  ((uint64_t)INT64_MAX)
 

@@ -89,9 +89,9 @@ static int leaves_check(const struct content_tree *tree, const struct tree_entry
 int content_leaves_read(const struct content_tree *tree, const struct tree_entry *entries, unsigned count,
                         struct frame **out_frames)
 {
-    struct page_ptr ptrs[CONTENT_WALK_LEAVES];
+    struct page_ptr ptrs[CONTENT_WALK_LEAVES] = {entries[0].ptr};
     assert(count >= 1 && count <= CONTENT_WALK_LEAVES);
-    for (unsigned i = 0; i < count; i++)
+    for (unsigned i = 1; i < count; i++)
         ptrs[i] = entries[i].ptr;
     int err = page_read_many(tree->relation, ptrs, count, PAGE_TYPE_CONTENT_LEAF, 0, out_frames);
     if (err != 0)

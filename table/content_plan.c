@@ -60,9 +60,14 @@ static int plan_end(struct content_plan *plan, int err, struct content_plan **ou
     return err;
 }
 
+/* *out_frame is set on success only: page_read_many leaves anything in it. */
 static int leaf_read(const struct content_plan *plan, const struct content_spot *spot, struct frame **out_frame)
 {
-    return content_leaves_read(&plan->tree, &spot->entry, 1, out_frame);
+    struct frame *frame = NULL;
+    const int err = content_leaves_read(&plan->tree, &spot->entry, 1, &frame);
+    if (err == 0)
+        *out_frame = frame;
+    return err;
 }
 
 static uint64_t spot_end(const struct content_spot *spot)

@@ -1,0 +1,562 @@
+/*
+ * tests/unit/fsm/test_fsm.c - the free map against its promises and against a plain array.
+ */
+#include "fsm/fsm.h"
+#include "tests/lib/mem_device.h"
+#include "tests/lib/test_support.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TEST_REL ((rel_no)77)
+
+struct fixture {
+    struct mem_device *mem;
+    struct diag diag;
+    struct bufcache *cache;
+    struct relation *relation;
+};
+
+static void open_cache(struct fixture *f)
+{
+    const struct bufcache_options options = {.dev = mem_device_io(f->mem),
+                                             .diag = &f->diag,
+                                             .cache_size_bytes = BUFCACHE_MIN_FRAMES * (uint64_t)BLOCK_SIZE,
+                                             .max_open_files = 8};
+    assert_int_equal(bufcache_open(&options, &f->cache), 0);
+    assert_int_equal(bufcache_tablespace_add(f->cache, TS_DEFAULT, "/data"), 0);
+    assert_int_equal(relation_open(f->cache, TS_DEFAULT, TEST_REL, &f->relation), 0);
+}
+
+static void close_cache(struct fixture *f)
+{
+    relation_unref(f->relation);
+    bufcache_close(f->cache);
+}
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    diag_init_silent(&f->diag);
+    f->mem = mem_device_create(1);
+    struct io_device *dev = mem_device_io(f->mem);
+    assert_int_equal(io_make_dir(dev, "/data"), 0);
+    open_cache(f);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    close_cache(f);
+    mem_device_destroy(f->mem);
+    free(f);
+    return 0;
+}
+
+static struct fsm_stats stats_of(const struct fixture *f)
+{
+    struct fsm_stats stats;
+    assert_int_equal(fsm_get_stats(f->relation, &stats), 0);
+    return stats;
+}
+
+static block_no file_blocks(const struct fixture *f)
+{
+    block_no blocks = 0;
+    assert_int_equal(relation_file_blocks(f->relation, &blocks), 0);
+    return blocks;
+}
+
+static block_no allocate_one(const struct fixture *f, block_no hint)
+{
+    assert_int_equal(fsm_reserve(f->relation, 1), 0);
+    return fsm_allocate(f->relation, hint);
+}
+
+/* A relation file of so many blocks that the in-core relation knows nothing of. */
+static void reopen_with_file(struct fixture *f, block_no blocks)
+{
+    assert_int_equal(relation_create_file(f->relation), 0);
+    assert_int_equal(relation_extend(f->relation, blocks), 0);
+    close_cache(f);
+    open_cache(f);
+}
+
+static void map_new_relation_touches_no_file(void **state)
+{
+    struct fixture *f = *state;
+    bool exists = true;
+    assert_int_equal(fsm_get_stats(f->relation, &(struct fsm_stats){0}), -ENOENT);
+    assert_false(fsm_is_ready(f->relation));
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_true(fsm_is_ready(f->relation));
+    assert_int_equal(relation_file_exists(f->relation, &exists), 0);
+    assert_false(exists);
+    assert_false(fsm_is_used(f->relation, 0));
+}
+
+static void reserve_first_creates_file_of_that_size(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, 3), 0);
+    assert_int_equal(file_blocks(f), 3);
+    const struct fsm_stats stats = stats_of(f);
+    assert_int_equal(stats.reserved_blocks, 3);
+    assert_int_equal(stats.free_blocks, 3);
+    fsm_unreserve(f->relation, 3);
+    assert_int_equal(stats_of(f).reserved_blocks, 0);
+}
+
+static void reserve_small_relation_grows_by_what_is_needed(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    for (block_no i = 0; i < FSM_SMALL_BLOCKS; i++) {
+        assert_int_equal(allocate_one(f, BLOCK_NONE), i);
+        assert_int_equal(file_blocks(f), i + 1);
+    }
+    (void)allocate_one(f, BLOCK_NONE);
+    assert_true(file_blocks(f) > FSM_SMALL_BLOCKS);
+}
+
+static void reserve_large_relation_grows_by_an_eighth(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, 80000), 0);
+    assert_int_equal(file_blocks(f), 80000);
+    assert_int_equal(fsm_reserve(f->relation, 1), 0);
+    assert_int_equal(file_blocks(f), 88192);
+    assert_int_equal(fsm_reserve(f->relation, 20000), 0);
+    assert_int_equal(file_blocks(f), 100001);
+}
+
+static void reserve_on_full_disk_promises_nothing_or_exactly_what_fits(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, 800), 0);
+    mem_device_set_capacity(f->mem, mem_device_used_bytes(f->mem) + 10 * BLOCK_SIZE);
+    assert_int_equal(fsm_reserve(f->relation, 11), -ENOSPC);
+    assert_int_equal(stats_of(f).reserved_blocks, 800);
+    assert_int_equal(file_blocks(f), 800);
+    assert_int_equal(fsm_reserve(f->relation, 10), 0);
+    assert_int_equal(file_blocks(f), 810);
+    assert_int_equal(fsm_reserve(f->relation, 1), -ENOSPC);
+    fsm_unreserve(f->relation, 1);
+    assert_int_equal(fsm_reserve(f->relation, 1), 0);
+}
+
+static void reserve_too_much_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, UINT32_MAX), -EFBIG);
+    assert_int_equal(stats_of(f).reserved_blocks, 0);
+}
+
+static void reserve_missing_file_without_init_is_damage(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(fsm_reserve(f->relation, 1), -EIO);
+    assert_int_equal(fsm_build_begin(f->relation), -EIO);
+}
+
+static void allocate_follows_hint_in_large_relation(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, 1000), 0);
+    assert_int_equal(fsm_allocate(f->relation, 500), 500);
+    assert_int_equal(fsm_allocate(f->relation, 500), 501);
+    assert_int_equal(fsm_allocate(f->relation, BLOCK_NONE), 502);
+    assert_int_equal(fsm_allocate(f->relation, 5), 5);
+    assert_int_equal(fsm_allocate(f->relation, 999), 999);
+    assert_int_equal(fsm_allocate(f->relation, 999), 0);
+    assert_int_equal(fsm_allocate(f->relation, 100000), 1);
+}
+
+static void allocate_small_relation_takes_lowest(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, 20), 0);
+    for (block_no i = 0; i < 20; i++)
+        assert_int_equal(fsm_allocate(f->relation, 15), i);
+    fsm_free(f->relation, 4, 1);
+    fsm_free(f->relation, 9, 1);
+    assert_int_equal(allocate_one(f, 8), 4);
+    assert_int_equal(allocate_one(f, 0), 9);
+    assert_int_equal(file_blocks(f), 20);
+}
+
+static void allocate_run_prefers_one_that_is_long_enough(void **state)
+{
+    struct fixture *f = *state;
+    block_no first = 0;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, 1000), 0);
+    assert_int_equal(fsm_allocate_run(f->relation, 0, 900, &first), 900);
+    assert_int_equal(first, 0);
+    fsm_free(f->relation, 10, 3);
+    fsm_free(f->relation, 20, 30);
+    fsm_free(f->relation, 70, 100);
+    assert_int_equal(fsm_reserve(f->relation, 30 + 100 + 3), 0);
+    assert_int_equal(fsm_allocate_run(f->relation, 5, 30, &first), 30);
+    assert_int_equal(first, 20);
+    assert_int_equal(fsm_allocate_run(f->relation, 5, 100, &first), 100);
+    assert_int_equal(first, 70);
+    assert_int_equal(fsm_allocate_run(f->relation, 5, 50, &first), 50);
+    assert_int_equal(first, 900);
+    assert_int_equal(fsm_allocate_run(f->relation, 5, 200, &first), 50);
+    assert_int_equal(first, 950);
+    assert_int_equal(fsm_allocate_run(f->relation, 5, 200, &first), 3);
+    assert_int_equal(first, 10);
+    assert_int_equal(stats_of(f).free_blocks, 0);
+}
+
+static void allocate_steady_state_reads_bounded_words(void **state)
+{
+    struct fixture *f = *state;
+    block_no first = 0;
+    const uint32_t blocks = 1u << 20;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, blocks), 0);
+    assert_int_equal(fsm_allocate_run(f->relation, 0, blocks, &first), blocks);
+    struct test_random random;
+    test_random_init(&random, test_seed("unit/fsm/test_fsm"));
+    uint64_t worst = 0;
+    for (unsigned i = 0; i < 5000; i++) {
+        const block_no freed = (block_no)test_random_below(&random, blocks);
+        fsm_free(f->relation, freed, 1);
+        const uint64_t before = stats_of(f).words_read;
+        /* the one free block is anywhere, the hint too */
+        assert_int_equal(allocate_one(f, (block_no)test_random_below(&random, blocks)), freed);
+        const uint64_t words = stats_of(f).words_read - before;
+        worst = words > worst ? words : worst;
+    }
+    assert_in_range(worst, 1, 4 * 6);
+    assert_int_equal(stats_of(f).file_blocks, blocks);
+}
+
+static void map_not_ready_allocates_behind_the_end(void **state)
+{
+    struct fixture *f = *state;
+    reopen_with_file(f, 40);
+    assert_int_equal(allocate_one(f, 0), 40);
+    assert_false(fsm_is_ready(f->relation));
+    assert_true(fsm_is_used(f->relation, 3));
+    fsm_free(f->relation, 3, 1); /* believed used until a build says otherwise */
+    assert_int_equal(allocate_one(f, 0), 41);
+    fsm_free(f->relation, 40, 1); /* known */
+    assert_int_equal(allocate_one(f, 0), 40);
+}
+
+static void build_finds_what_is_not_used(void **state)
+{
+    struct fixture *f = *state;
+    reopen_with_file(f, 200);
+    assert_int_equal(fsm_build_begin(f->relation), 0);
+    assert_int_equal(fsm_build_begin(f->relation), -EBUSY);
+    assert_int_equal(fsm_build_used(f->relation, 0, 100), 0);
+    assert_int_equal(fsm_build_used(f->relation, 150, 50), 0);
+    assert_int_equal(fsm_build_used(f->relation, 199, 2), -EIO);
+    assert_int_equal(fsm_build_used(f->relation, BLOCK_NONE, 1), -EIO);
+    assert_false(fsm_is_ready(f->relation));
+    fsm_build_finish(f->relation);
+    assert_true(fsm_is_ready(f->relation));
+    assert_int_equal(stats_of(f).free_blocks, 50);
+    assert_int_equal(allocate_one(f, 0), 100);
+    assert_int_equal(allocate_one(f, 149), 149);
+    assert_int_equal(file_blocks(f), 200);
+}
+
+static void build_keeps_promises_given_before(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, 100), 0);
+    assert_int_equal(fsm_allocate(f->relation, 0), 0);
+    assert_int_equal(fsm_build_begin(f->relation), 0);
+    for (block_no i = 0; i < 99; i++)
+        assert_int_equal(fsm_allocate(f->relation, 0), 100 + i);
+    fsm_build_finish(f->relation);
+    assert_int_equal(stats_of(f).used_blocks, 99);
+}
+
+static void build_without_room_for_promises_forgets_nothing(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, 100), 0);
+    mem_device_set_capacity(f->mem, mem_device_used_bytes(f->mem));
+    assert_int_equal(fsm_build_begin(f->relation), -ENOSPC);
+    assert_true(fsm_is_ready(f->relation));
+    assert_int_equal(fsm_allocate(f->relation, 0), 0);
+}
+
+static void build_honours_frees_and_allocations_meanwhile(void **state)
+{
+    struct fixture *f = *state;
+    reopen_with_file(f, 100);
+    assert_int_equal(fsm_build_begin(f->relation), 0);
+    const block_no kept = allocate_one(f, 0), dropped = allocate_one(f, 0);
+    assert_int_equal(fsm_build_used(f->relation, 0, 10), 0);
+    assert_int_equal(fsm_build_used(f->relation, dropped, 1), 0); /* some tree had it for a moment */
+    fsm_free(f->relation, dropped, 1);
+    fsm_free(f->relation, 5, 1);
+    fsm_free(f->relation, 20, 1);
+    assert_int_equal(fsm_build_used(f->relation, 20, 1), 0);
+    fsm_build_finish(f->relation);
+    assert_true(fsm_is_used(f->relation, kept));
+    assert_false(fsm_is_used(f->relation, dropped));
+    assert_false(fsm_is_used(f->relation, 5));
+    assert_false(fsm_is_used(f->relation, 20));
+    assert_true(fsm_is_used(f->relation, 4));
+    assert_int_equal(stats_of(f).used_blocks, 10);
+}
+
+static void build_aborted_leaves_map_not_ready(void **state)
+{
+    struct fixture *f = *state;
+    reopen_with_file(f, 100);
+    assert_int_equal(fsm_build_begin(f->relation), 0);
+    fsm_build_abort(f->relation);
+    assert_false(fsm_is_ready(f->relation));
+    assert_int_equal(allocate_one(f, 0), 100);
+    assert_int_equal(fsm_build_begin(f->relation), 0);
+    assert_int_equal(fsm_build_used(f->relation, 100, 1), 0);
+    fsm_build_finish(f->relation);
+    assert_int_equal(stats_of(f).used_blocks, 1);
+}
+
+static void build_empty_relation_is_ready_after_finish(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_build_begin(f->relation), 0);
+    assert_false(fsm_is_ready(f->relation));
+    const block_no block = allocate_one(f, 0);
+    fsm_build_finish(f->relation);
+    assert_true(fsm_is_ready(f->relation));
+    assert_true(fsm_is_used(f->relation, block));
+}
+
+static void trim_cuts_free_blocks_at_the_end_only(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t cut = 9;
+    block_no first = 0;
+    assert_int_equal(fsm_trim(f->relation, &cut), 0);
+    assert_int_equal(cut, 0);
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_trim(f->relation, &cut), 0);
+    assert_int_equal(cut, 0);
+    assert_int_equal(fsm_reserve(f->relation, 100), 0);
+    assert_int_equal(fsm_allocate_run(f->relation, 0, 80, &first), 80);
+    fsm_free(f->relation, 10, 5);
+    fsm_free(f->relation, 70, 10);
+    /* free: 5 inside, 30 at the end; promised: 20, of which 5 find room inside */
+    assert_int_equal(fsm_trim(f->relation, &cut), 0);
+    assert_int_equal(cut, 15);
+    assert_int_equal(file_blocks(f), 85);
+    for (unsigned i = 0; i < 20; i++)
+        assert_in_range(fsm_allocate(f->relation, 84), 10, 84);
+    assert_int_equal(fsm_trim(f->relation, &cut), 0);
+    assert_int_equal(cut, 0);
+    assert_int_equal(allocate_one(f, 0), 85);
+}
+
+static void trim_to_nothing_allows_going_on(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t cut = 0;
+    block_no first = 0;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, 300), 0);
+    assert_int_equal(fsm_allocate_run(f->relation, 0, 300, &first), 300);
+    fsm_free(f->relation, 0, 300);
+    assert_int_equal(fsm_trim(f->relation, &cut), 0);
+    assert_int_equal(cut, 300);
+    assert_int_equal(file_blocks(f), 0);
+    assert_int_equal(allocate_one(f, 7), 0);
+}
+
+static void trim_failing_changes_nothing(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t cut = 0;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, 50), 0);
+    fsm_unreserve(f->relation, 50);
+    mem_device_fail(f->mem, MEM_CALL_TRUNCATE, 1, EIO, false);
+    assert_int_equal(fsm_trim(f->relation, &cut), -EIO);
+    assert_int_equal(cut, 0);
+    assert_int_equal(stats_of(f).free_blocks, 50);
+    assert_int_equal(stats_of(f).file_blocks, 50);
+}
+
+/* ---- against a plain array ---- */
+
+#define MODEL_BLOCKS 40000u
+
+struct model {
+    struct fixture *f;
+    struct test_random random;
+    uint8_t used[MODEL_BLOCKS];
+    uint8_t pinned[MODEL_BLOCKS]; /* used when the build began */
+    uint32_t used_count;
+    bool building;
+};
+
+static void model_take(struct model *m, block_no first, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        assert_in_range(first + i, 0, MODEL_BLOCKS - 1);
+        assert_int_equal(m->used[first + i], 0); /* FSM-1 */
+        if (m->building)
+            assert_int_equal(m->pinned[first + i], 0);
+        m->used[first + i] = 1;
+    }
+    m->used_count += count;
+}
+
+static void model_allocate(struct model *m)
+{
+    uint32_t want = (uint32_t)test_random_range(&m->random, 1, 40);
+    const block_no hint = (block_no)test_random_below(&m->random, 6000);
+    if (m->used_count > 4000)
+        return;
+    assert_int_equal(fsm_reserve(m->f->relation, want), 0);
+    while (want > 0) {
+        block_no first = 0;
+        uint32_t got = 1;
+        if (test_random_chance(&m->random, 50))
+            first = fsm_allocate(m->f->relation, test_random_chance(&m->random, 30) ? BLOCK_NONE : hint);
+        else
+            got = fsm_allocate_run(m->f->relation, hint, want, &first);
+        assert_in_range(got, 1, want);
+        model_take(m, first, got);
+        want -= got;
+        if (test_random_chance(&m->random, 5)) {
+            fsm_unreserve(m->f->relation, want);
+            return;
+        }
+    }
+}
+
+static void model_free(struct model *m)
+{
+    block_no first = (block_no)test_random_below(&m->random, MODEL_BLOCKS / 8);
+    uint32_t count = 0;
+    while (count < 20 && m->used[first + count] == 1) {
+        m->used[first + count] = 0;
+        count++;
+    }
+    m->used_count -= count;
+    fsm_free(m->f->relation, first, count);
+}
+
+static void model_build_toggle(struct model *m)
+{
+    struct relation *relation = m->f->relation;
+    if (!m->building) {
+        memcpy(m->pinned, m->used, sizeof m->pinned);
+        assert_int_equal(fsm_build_begin(relation), 0);
+        m->building = true;
+        return;
+    }
+    /* Some tree still shows what was used at the start. */
+    for (block_no block = 0; block < MODEL_BLOCKS; block++) {
+        if (m->pinned[block] == 1)
+            assert_int_equal(fsm_build_used(relation, block, 1), 0);
+    }
+    m->building = false;
+    if (test_random_chance(&m->random, 80)) {
+        fsm_build_finish(relation);
+        return;
+    }
+    fsm_build_abort(relation);
+    model_build_toggle(m);
+}
+
+static void model_compare(const struct model *m)
+{
+    const struct fsm_stats stats = stats_of(m->f);
+    assert_in_range(stats.file_blocks, 0, MODEL_BLOCKS);
+    assert_true(fsm_is_ready(m->f->relation));
+    assert_int_equal(stats.used_blocks, m->used_count);
+    assert_int_equal(stats.reserved_blocks, 0);
+    for (block_no block = 0; block < MODEL_BLOCKS; block++)
+        assert_int_equal(fsm_is_used(m->f->relation, block), m->used[block] != 0);
+}
+
+static void random_operations_agree_with_array(void **state)
+{
+    struct model *m = calloc(1, sizeof *m);
+    assert_non_null(m);
+    m->f = *state;
+    test_random_init(&m->random, test_seed("unit/fsm/test_fsm"));
+    assert_int_equal(fsm_init_empty(m->f->relation), 0);
+    for (unsigned step = 0; step < 20000; step++) {
+        const uint64_t dice = test_random_below(&m->random, 1000);
+        uint32_t cut = 0;
+        if (dice < 300)
+            model_allocate(m);
+        else if (dice < 990)
+            model_free(m);
+        else if (dice < 994)
+            model_build_toggle(m);
+        else
+            assert_int_equal(fsm_trim(m->f->relation, &cut), 0);
+        if (step % 1000 == 0 && !m->building)
+            model_compare(m);
+    }
+    if (m->building)
+        model_build_toggle(m);
+    if (m->building)
+        model_build_toggle(m);
+    if (!m->building)
+        model_compare(m);
+    free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(map_new_relation_touches_no_file, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(reserve_first_creates_file_of_that_size, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(reserve_small_relation_grows_by_what_is_needed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(reserve_large_relation_grows_by_an_eighth, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(reserve_on_full_disk_promises_nothing_or_exactly_what_fits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(reserve_too_much_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(reserve_missing_file_without_init_is_damage, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(allocate_follows_hint_in_large_relation, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(allocate_small_relation_takes_lowest, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(allocate_run_prefers_one_that_is_long_enough, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(allocate_steady_state_reads_bounded_words, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(map_not_ready_allocates_behind_the_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(build_finds_what_is_not_used, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(build_keeps_promises_given_before, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(build_without_room_for_promises_forgets_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(build_honours_frees_and_allocations_meanwhile, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(build_aborted_leaves_map_not_ready, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(build_empty_relation_is_ready_after_finish, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(trim_cuts_free_blocks_at_the_end_only, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(trim_to_nothing_allows_going_on, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(trim_failing_changes_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(random_operations_agree_with_array, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
