@@ -329,28 +329,22 @@ void relation_mark_dead(struct relation *relation);
 
 /* ---- victim_set.c: is this relation one of those to be dropped? ---- */
 
-#define VICTIM_LINEAR_MAX 16u
+#define VICTIM_SMALL_MAX 16u /* up to here no memory is needed */
 
+/* Open addressing, at most a quarter full; REL_NONE is an empty slot. Not to be copied. */
 struct victim_set {
-    uint32_t count;
-    rel_no linear[VICTIM_LINEAR_MAX]; /* count <= VICTIM_LINEAR_MAX */
-    rel_no *slots;                    /* else: open addressing, REL_NONE is empty */
-    uint32_t shift;                   /* 64 - log2(slots) */
+    rel_no *slots;
+    uint32_t shift; /* 64 - log2(slots) */
     uint32_t mask;
+    rel_no small[4 * VICTIM_SMALL_MAX];
 };
 
-/* -ENOMEM */
+/* -ENOMEM, for more than VICTIM_SMALL_MAX only */
 int victim_set_init(struct victim_set *set, struct relation *const *victims, uint32_t count) WARN_UNUSED;
 void victim_set_free(struct victim_set *set);
 
 static inline bool victim_set_has(const struct victim_set *set, rel_no rel)
 {
-    if (set->slots == NULL) {
-        bool found = false;
-        for (uint32_t i = 0; i < set->count; i++)
-            found |= set->linear[i] == rel;
-        return found;
-    }
     uint32_t slot = (uint32_t)(rel * 0x9e3779b97f4a7c15u >> set->shift);
     while (set->slots[slot] != REL_NONE && set->slots[slot] != rel)
         slot = (slot + 1) & set->mask;

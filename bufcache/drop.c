@@ -155,7 +155,8 @@ static void drop_by_sweep(struct drop *drop)
     discard_found(drop, &found);
     drop->result.tags_read += i;
     drop->result.max_tags_per_hold = 1;
-    victim_set_free(&set);
+    if (have_set)
+        victim_set_free(&set);
 }
 
 static void run_drop(struct drop *drop)

@@ -1,8 +1,9 @@
 /*
  * bufcache/victim_set.c - is this relation one of those to be dropped?
  *
- * Few are compared one after the other; more lie in a hash table, at most a quarter full, so that a page of a relation
- * that stays costs one probe whatever their number (bench/sweep has the figures; README.md tells why).
+ * A hash table, at most a quarter full, so that a page of a relation that stays costs one probe whatever the number of
+ * victims. Comparing one by one loses from about four victims on, searching a sorted array nearly from the start
+ * (bench/sweep; the figures are in README.md).
  * Locking: none; built once, then read.
  */
 #include "bufcache/bufcache_int.h"
@@ -20,22 +21,17 @@ static void victim_set_add(struct victim_set *set, rel_no rel)
 
 int victim_set_init(struct victim_set *set, struct relation *const *victims, uint32_t count)
 {
-    *set = (struct victim_set){.count = count};
-    if (count <= VICTIM_LINEAR_MAX) {
-        for (uint32_t i = 0; i < count; i++)
-            set->linear[i] = victims[i]->rel;
-        return 0;
-    }
-    uint32_t bits = 7;
+    uint32_t bits = 6;
+    static_assert(ARRAY_COUNT(set->small) == 1u << 6, "slots of a small set");
     while (((uint64_t)1 << bits) < (uint64_t)count * 4)
         bits++;
     if (bits > 31)
         return -ENOMEM;
-    set->slots = calloc((size_t)1 << bits, sizeof *set->slots);
+    *set = (struct victim_set){.slots = set->small, .shift = 64 - bits, .mask = (uint32_t)(((uint64_t)1 << bits) - 1)};
+    if (count > VICTIM_SMALL_MAX)
+        set->slots = calloc((size_t)1 << bits, sizeof *set->slots);
     if (set->slots == NULL)
         return -ENOMEM;
-    set->shift = 64 - bits;
-    set->mask = (uint32_t)(((uint64_t)1 << bits) - 1);
     for (uint32_t i = 0; i < count; i++)
         victim_set_add(set, victims[i]->rel);
     return 0;
@@ -43,5 +39,6 @@ int victim_set_init(struct victim_set *set, struct relation *const *victims, uin
 
 void victim_set_free(struct victim_set *set)
 {
-    free(set->slots);
+    if (set->slots != set->small)
+        free(set->slots);
 }

@@ -148,7 +148,7 @@ static void drop_page_behind_the_file_still_found(void **state)
 static void drop_each_number_of_victims_exact(void **state)
 {
     (void)state;
-    static const uint32_t counts[] = {1, 2, 15, 16, 17, 31, 32, 33, 100, 255};
+    static const uint32_t counts[] = {1, 2, 4, 5, 16, 17, 31, 32, 33, 100, 255};
     for (size_t c = 0; c < ARRAY_COUNT(counts); c++) {
         struct fixture *fixture = fixture_create(2048);
         struct relation *relations[510], *victims[255];
