@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#define CHUNK_BYTES (128u * 1024u)
+#define COMPARE_CHUNK_BYTES (128u * 1024u)
+#define SAMPLE_BYTES        1000u
 
 static bool differ(struct compare *compare, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
@@ -127,6 +128,15 @@ bool compare_pieces(struct compare *compare, struct store_file *file, const stru
     return same;
 }
 
+static bool compare_all(struct compare *compare, struct store_file *file, const struct model_inode *inode)
+{
+    bool same = true;
+    for (uint64_t offset = 0; same && offset <= inode->size; offset += COMPARE_CHUNK_BYTES) {
+        same = compare_range(compare, file, inode, offset, COMPARE_CHUNK_BYTES);
+    }
+    return same;
+}
+
 static bool compare_content(struct compare *compare, const struct model_inode *inode)
 {
     struct store_file *file;
@@ -134,10 +144,11 @@ static bool compare_content(struct compare *compare, const struct model_inode *i
     if (verdict != 0) {
         return verdict == 1;
     }
-    bool same = true;
-    for (uint64_t offset = 0; same && offset <= inode->size; offset += CHUNK_BYTES) {
-        same = compare_range(compare, file, inode, offset, CHUNK_BYTES);
-    }
+    const bool sample =
+        compare->sample_bytes > 0 && inode->size > compare->sample_bytes && inode->ino != compare->never_sample;
+    bool same = sample ? compare_range(compare, file, inode, 0, SAMPLE_BYTES) &&
+                             compare_range(compare, file, inode, inode->size - SAMPLE_BYTES, SAMPLE_BYTES + 1)
+                       : compare_all(compare, file, inode);
     store_file_close(file);
     return same;
 }

@@ -14,9 +14,11 @@ struct compare {
     struct view *view;
     const struct model *model;
     bool tolerate_eio;
-    ino_no eio_only;    /* tolerated for this inode alone; INO_NONE: for any */
-    uint64_t eio_count; /* calls that were passed over */
-    unsigned resume;    /* readdir: entries taken at a time before it is resumed by cookie; 0: all */
+    ino_no eio_only;       /* tolerated for this inode alone; INO_NONE: for any */
+    uint64_t eio_count;    /* calls that were passed over */
+    uint64_t sample_bytes; /* of longer files only the first and last bytes are read; 0: all is read */
+    ino_no never_sample;   /* but for this one */
+    unsigned resume;       /* readdir: entries taken at a time before it is resumed by cookie; 0: all */
     char why[600];
 };
 

@@ -144,14 +144,17 @@ void rig_kill_and_reopen(struct rig *rig)
 {
     rig_note(rig, "kill and reopen");
     model_begin(rig->model);
-    rig_close_handles(rig);
     store_abandon(rig->store);
     open_store(rig);
-    const ino_no largest_ino = rig->model->largest_ino;
-    model_free(rig->model);
-    rig->model = model_copy(rig->durable);
-    rig->model->largest_ino = largest_ino; /* numbers of a lost life do not come back either */
+    for (unsigned i = 0; i < RIG_HANDLES; i++) {
+        if (rig->handles[i].file != NULL) { /* died with the store; what had no name is gone */
+            model_close(rig->model, rig->handles[i].inode);
+            rig->handles[i] = (struct rig_handle){0};
+        }
+    }
+    remember_durable(rig);
     rig_compare(rig);
+    rig_check_store(rig);
 }
 
 void rig_compare_view(struct rig *rig, struct view *view, const struct model *model)

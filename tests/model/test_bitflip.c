@@ -3,9 +3,10 @@
  *
  * A small data directory with every kind of page is made once. Then, thousands of times, 1 to 8 bytes or bits of one of
  * its files are changed, and everything is opened, walked and read: whatever is delivered must be what was written, all
- * else must be -EIO, or the mount refused with a message; damage in one table's file leaves all others readable. One
- * round in 16 opens for writing on a clone and changes things, which must not crash either. The directed cases name
- * what the message has to name.
+ * else must be -EIO, or the mount refused with a message; damage in one table's file leaves all others readable. (The
+ * one large table, when the damage is elsewhere, is read in full in one round of 16, else at both ends.) One round in
+ * 16 opens for writing on a clone and changes things, which must not crash either. The directed cases name what the
+ * message has to name.
  */
 #include "base/checksum.h"
 #include "tests/model/rig.h"
@@ -26,12 +27,14 @@
 #define TEST_NAME      "test_bitflip"
 #define ROUNDS         10000u
 #define WRITABLE_EVERY 16u
+#define FULL_EVERY     16u
+#define SAMPLE_ABOVE   (1u << 20)
 #define FLIPS_MAX      8u
 #define FILES_MAX      400u
 #define PATH_BYTES     96u
 #define TEXT_BYTES     8192u
-#define DEEP_PIECES    190u
-#define DEEP_STRIDE    1000u
+#define DEEP_PIECES    175u
+#define DEEP_STRIDE    8300u
 #define WIDE_BYTES     40000u
 
 /* Keeps what was said. */
@@ -277,6 +280,9 @@ static int make_data_directory(void **state)
 static int free_data_directory(void **state)
 {
     struct flip_test *test = *state;
+    if (test == NULL) {
+        return 0; /* it could not be made */
+    }
     model_free(test->rig.model);
     model_free(test->rig.durable);
     mem_device_destroy(test->rig.mem);
@@ -332,6 +338,8 @@ static void compare_damaged(struct flip_test *test, ino_no eio_only)
         .model = test->rig.model,
         .tolerate_eio = true,
         .eio_only = eio_only,
+        .sample_bytes = test->rig.step % FULL_EVERY == 0 ? 0 : SAMPLE_ABOVE,
+        .never_sample = eio_only,
     };
     if (!compare_tree(&compare)) {
         rig_fail(&test->rig, "%s\n%s", compare.why, test->said.text);
@@ -412,7 +420,7 @@ static void one_round(struct flip_test *test, bool writable)
     }
     if (writable) {
         mem_device_destroy(mem);
-    } else {
+    } else if (strcmp(file->path, RIG_DIR "/lock") != 0) { /* which every start writes anew */
         repair(flips, count);
     }
 }
@@ -601,7 +609,7 @@ static void missing_relation_file_damages_its_table_alone(void **state)
     struct mem_device *mem = begin_directed(test);
     const struct data_file *file = file_of_ino(test, test->wide);
     assert_int_equal(io_unlink(mem_device_io(mem), file->path), 0);
-    expect_only_table_damaged(test, mem, file, "missing");
+    expect_only_table_damaged(test, mem, file, "file: got none");
 }
 
 static void directory_in_place_of_a_relation_file_damages_its_table_alone(void **state)

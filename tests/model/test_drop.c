@@ -346,9 +346,9 @@ static void reader_of_other_tables_is_not_held_up(void **state)
     make_tables(test, "victim", TABLES, TABLE_BYTES);
     assert_int_equal(pthread_create(&thread, NULL, hammer_run, &hammer), 0);
     unlink_tables(test, "victim", TABLES);
-    while (atomic_load(&hammer.reads) < 10) {
+    do {
         store_step(test->store); /* the first one sweeps; the reader has started by the last */
-    }
+    } while (atomic_load(&hammer.reads) < 10);
     atomic_store(&hammer.stop, true);
     pthread_join(thread, NULL);
     for (unsigned i = 0; i < HAMMERED_TABLES; i++) {

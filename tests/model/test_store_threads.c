@@ -34,16 +34,16 @@
 #define DIR_PATH         "/data"
 #define SHARED_TABLES    2u
 #define APPENDERS        2u
-#define ROWS_PER_TABLE   800u /* of each appender */
-#define ROW_PREFIX_BYTES 12u  /* "TT SSSSSSSS " */
+#define ROWS_PER_TABLE   2000u /* of each appender */
+#define ROW_PREFIX_BYTES 12u   /* "TT SSSSSSSS " */
 #define ROW_FILL_MAX     300u
-#define GENERATIONS      500u
+#define GENERATIONS      3000u
 #define GENERATION_BYTES (5u * PAGE_PAYLOAD_SIZE / 2u)
-#define CREATIONS        500u
-#define RENAMES          1500u
+#define CREATIONS        3000u
+#define RENAMES          8000u
 #define MOVED_FILES      10u
 #define MOVED_NAMES      25u
-#define BUFFER_BYTES     (2u << 20)
+#define BUFFER_BYTES     (4u << 20)
 
 struct threads_test {
     struct mem_device *mem;
