@@ -84,8 +84,12 @@ static int file_open(struct relation *relation, bool create, struct io_file **ou
     return 0;
 }
 
+/* FILE-3. */
 static int sync_file(struct relation *relation, struct io_file *file)
 {
+    const int failed = bufcache_failed(relation->cache);
+    if (failed < 0)
+        return failed;
     count_add(&relation->cache->counters.syncs, 1);
     const int rc = io_sync(file);
     return rc < 0 ? bufcache_fail(relation->cache, file_error(relation, "sync", rc)) : 0;
@@ -443,8 +447,8 @@ static int sync_name(struct relation *relation)
 
 int relation_sync(struct relation *relation)
 {
-    int rc = 0;
-    if (needs_sync(relation))
+    int rc = bufcache_failed(relation->cache);
+    if (rc == 0 && needs_sync(relation))
         rc = sync_data(relation);
     if (rc == 0)
         rc = sync_name(relation);
