@@ -22,10 +22,11 @@ struct fusefs {
     const struct fusefs_options *options;
     struct store *store;
     struct node_table *nodes;
-    struct mutex handles_lock;  /* LOCK_RANK_LEAF */
-    struct handle *handles;     /* all open ones, guarded by handles_lock */
+    struct fuse_session *session;
+    struct mutex handles_lock;   /* LOCK_RANK_LEAF */
+    struct handle *handles;      /* all open ones, guarded by handles_lock */
     _Atomic bool dropped_logged; /* that a page write-back was dropped was said once */
-    int64_t started_ns;         /* wall clock */
+    int64_t started_ns;          /* wall clock */
 };
 
 static inline struct fusefs *fusefs_of(fuse_req_t req)
@@ -86,6 +87,10 @@ void handle_close(struct fusefs *fs, struct handle *handle);
 void handles_close_all(struct fusefs *fs);
 /* Gives back a use that node_open_use gave. */
 void open_file_unuse(struct fusefs *fs, uint64_t node_id);
+/* A write took set-user-id bits away, if there were any. After a write the kernel asks for size and times again, but
+ * not for the mode, and would go on honouring them: it is told. (Attributes only, of an inode that is open: this waits
+ * for nothing, so a handler may do it.) */
+void open_file_lost_set_id(struct fusefs *fs, uint64_t node_id, struct open_file *open);
 
 /* ---- virtual files (system_tables.c) ---- */
 

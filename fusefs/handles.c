@@ -9,7 +9,9 @@
 #include "fusefs/fusefs_int.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <utlist.h>
 
 static void open_file_destroy(struct open_file *open)
@@ -26,6 +28,12 @@ void open_file_unuse(struct fusefs *fs, uint64_t node_id)
         open_file_destroy(last);
 }
 
+void open_file_lost_set_id(struct fusefs *fs, uint64_t node_id, struct open_file *open)
+{
+    if (atomic_exchange(&open->set_id, false))
+        (void)fuse_lowlevel_notify_inval_inode(fs->session, node_id, -1, 0);
+}
+
 static int open_file_new(struct fusefs *fs, const struct node_identity *node, struct open_file **out_open)
 {
     struct open_file *open = calloc(1, sizeof *open);
@@ -36,6 +44,8 @@ static int open_file_new(struct fusefs *fs, const struct node_identity *node, st
         free(open);
         return stale_if_gone(rc);
     }
+    struct store_attr attr;
+    open->set_id = store_file_getattr(open->file, &attr) != 0 || (attr.mode & (S_ISUID | S_ISGID)) != 0;
     append_guard_init(&open->guard);
     *out_open = open;
     return 0;

@@ -96,9 +96,8 @@ static void emit(struct diag *diag, enum diag_level level, const char *text)
 
 int log_open(struct log *log, const char *file_path, bool foreground, bool debug)
 {
-    *log = (struct log){.diag = {.emit = emit, .max_level = debug ? DIAG_DEBUG : DIAG_INFO},
-                        .foreground = foreground,
-                        .file_fd = -1};
+    *log = (struct log){
+        .diag = {.emit = emit, .max_level = debug ? DIAG_DEBUG : DIAG_INFO}, .foreground = foreground, .file_fd = -1};
     if (file_path == NULL) {
         if (!foreground)
             openlog("tblfs", LOG_PID, LOG_DAEMON);

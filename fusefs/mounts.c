@@ -172,7 +172,8 @@ char *mount_realpath_new(const char *path)
     char *for_dir = strdup(path), *for_base = strdup(path), *real_dir = NULL, *real = NULL;
     if (for_dir != NULL && for_base != NULL)
         real_dir = realpath(dirname(for_dir), NULL);
-    if (real_dir != NULL && asprintf(&real, "%s/%s", strcmp(real_dir, "/") == 0 ? "" : real_dir, basename(for_base)) < 0)
+    if (real_dir != NULL &&
+        asprintf(&real, "%s/%s", strcmp(real_dir, "/") == 0 ? "" : real_dir, basename(for_base)) < 0)
         real = NULL;
     const int error = errno;
     free(for_dir);

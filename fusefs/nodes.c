@@ -34,7 +34,7 @@ struct node {
 
 struct node_table {
     struct mutex lock;
-    struct node *nodes_by_id;  /* all below: guarded by lock */
+    struct node *nodes_by_id; /* all below: guarded by lock */
     struct node *nodes_by_key;
     uint64_t next_id;
     uint64_t open_files;

@@ -32,6 +32,7 @@ struct node_identity {
 struct open_file {
     struct store_file *file;
     struct append_guard guard;
+    _Atomic bool set_id;    /* may have set-user-id or set-group-id bits */
     unsigned uses;          /* guarded by the table's lock */
     struct open_file *next; /* node_table_take_all_open */
 };

@@ -177,6 +177,8 @@ static int node_setattr(struct fusefs *fs, const struct node_identity *node, uns
     struct open_file *open = node_open_use(fs->nodes, node->id);
     const int rc = store_setattr(fs->store, node->view, node->ino, set, &attr, out_attr);
     if (open != NULL) {
+        if (rc == 0 && (out_attr->mode & (S_ISUID | S_ISGID)) != 0)
+            open->set_id = true;
         if (rc == 0 && (set & STORE_SET_SIZE) != 0)
             append_guard_cut(&open->guard, attr.size_bytes);
         open_file_unuse(fs, node->id);

@@ -40,6 +40,22 @@ static void set_open_flags(struct fuse_file_info *fi)
     fi->noflush = access == O_RDONLY ? 1 : 0;
 }
 
+/* O_TRUNC, which the kernel leaves to us. */
+static int truncate_opened(fuse_req_t req, const struct node_identity *node, struct open_file *open)
+{
+    struct fusefs *fs = fusefs_of(req);
+    const struct store_attr empty = {.size_bytes = 0};
+    struct store_attr after;
+    const unsigned kill = kill_priv_by_caller(req, STORE_SET_KILL_SUID);
+    const int rc = store_setattr(fs->store, node->view, node->ino, STORE_SET_SIZE | kill, &empty, &after);
+    if (rc != 0)
+        return stale_if_gone(rc);
+    append_guard_cut(&open->guard, 0);
+    if (kill != 0)
+        open_file_lost_set_id(fs, node->id, open);
+    return 0;
+}
+
 static int open_node(fuse_req_t req, const struct node_identity *node, struct fuse_file_info *fi)
 {
     struct fusefs *fs = fusefs_of(req);
@@ -47,14 +63,8 @@ static int open_node(fuse_req_t req, const struct node_identity *node, struct fu
     int rc = handle_open(fs, node, (fi->flags & O_ACCMODE) == O_RDWR, &handle);
     if (rc != 0)
         return rc;
-    if ((fi->flags & O_TRUNC) != 0 && (fi->flags & O_ACCMODE) != O_RDONLY) {
-        const struct store_attr empty = {.size_bytes = 0};
-        struct store_attr after;
-        const unsigned set = STORE_SET_SIZE | kill_priv_by_caller(req, STORE_SET_KILL_SUID);
-        rc = stale_if_gone(store_setattr(fs->store, node->view, node->ino, set, &empty, &after));
-        if (rc == 0)
-            append_guard_cut(&handle->open->guard, 0);
-    }
+    if ((fi->flags & O_TRUNC) != 0 && (fi->flags & O_ACCMODE) != O_RDONLY)
+        rc = truncate_opened(req, node, handle->open);
     if (rc != 0) {
         handle_close(fs, handle);
         return rc;
@@ -195,26 +205,24 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
 
 /* ---- write ---- */
 
-static int write_at(fuse_req_t req, struct open_file *open, const char *bytes, size_t size, off_t offset)
+static int write_at(struct open_file *open, const char *bytes, size_t size, off_t offset, unsigned flags)
 {
     uint64_t end;
-    return store_write(open->file, (uint64_t)offset, bytes, size, kill_priv_by_caller(req, STORE_WRITE_KILL_SUID),
-                       &end);
+    return store_write(open->file, (uint64_t)offset, bytes, size, flags, &end);
 }
 
 /* GUARD-1: while a read-write handle is open, the append is announced before it happens. */
-static int write_append(fuse_req_t req, struct open_file *open, const char *bytes, size_t size)
+static int write_append(struct open_file *open, const char *bytes, size_t size, unsigned flags)
 {
-    const unsigned flags = STORE_WRITE_APPEND | kill_priv_by_caller(req, STORE_WRITE_KILL_SUID);
     struct store_attr before;
     uint64_t end = 0;
     if (!append_guard_is_needed(&open->guard))
-        return store_write(open->file, 0, bytes, size, flags, &end);
+        return store_write(open->file, 0, bytes, size, flags | STORE_WRITE_APPEND, &end);
     int rc = store_file_getattr(open->file, &before);
     if (rc != 0)
         return rc;
     append_guard_begin(&open->guard, before.size_bytes);
-    rc = store_write(open->file, 0, bytes, size, flags, &end);
+    rc = store_write(open->file, 0, bytes, size, flags | STORE_WRITE_APPEND, &end);
     append_guard_end(&open->guard, rc == 0 ? end - size : 0, rc == 0 ? end : 0);
     return rc;
 }
@@ -250,23 +258,36 @@ static int write_back_pages(struct fusefs *fs, struct open_file *open, const cha
     return rc;
 }
 
+/* What a program writes with write(2) and its kin. */
+static int write_bytes(fuse_req_t req, const struct handle *handle, const char *bytes, size_t size, off_t offset,
+                       bool append)
+{
+    const unsigned flags = kill_priv_by_caller(req, STORE_WRITE_KILL_SUID);
+    int rc;
+    if (append)
+        rc = write_append(handle->open, bytes, size, flags);
+    else
+        rc = write_at(handle->open, bytes, size, offset, flags);
+    if (rc == 0 && flags != 0)
+        open_file_lost_set_id(fusefs_of(req), handle->node_id, handle->open);
+    return rc;
+}
+
 void op_write(fuse_req_t req, fuse_ino_t ino, const char *bytes, size_t size, off_t offset, struct fuse_file_info *fi)
 {
-    struct open_file *open = handle_of(fi)->open;
+    const struct handle *handle = handle_of(fi);
     int rc;
     (void)ino;
-    if (open == NULL)
+    if (handle->open == NULL)
         rc = -EROFS;
     else if (offset < 0)
         rc = -EINVAL;
     else if (size == 0)
         rc = 0;
     else if (fi->writepage)
-        rc = write_back_pages(fusefs_of(req), open, bytes, size, offset);
-    else if ((fi->flags & O_APPEND) != 0)
-        rc = write_append(req, open, bytes, size);
+        rc = write_back_pages(fusefs_of(req), handle->open, bytes, size, offset);
     else
-        rc = write_at(req, open, bytes, size, offset);
+        rc = write_bytes(req, handle, bytes, size, offset, (fi->flags & O_APPEND) != 0);
     if (rc != 0)
         reply_error(req, rc);
     else

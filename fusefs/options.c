@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define MIB                    (UINT64_C(1) << 20)
-#define CACHE_MIN_BYTES        (4 * MIB)
+#define CACHE_MIN_BYTES        (16 * MIB)
 #define CACHE_MAX_BYTES        (UINT64_C(1) << 40)
 #define THREADS_MAX            1024u
 #define INTERVAL_MAX_SECONDS   86400u
@@ -104,7 +104,7 @@ static int take_cache(struct parse *parse, const char *name, const char *value)
     if (count > (CACHE_MAX_BYTES >> shift))
         return fail(parse, "%s=%s: more than 1024G", name, value);
     if (count << shift < CACHE_MIN_BYTES)
-        return fail(parse, "%s=%s: less than 4M", name, value);
+        return fail(parse, "%s=%s: less than 16M", name, value);
     parse->options->cache_size_bytes = count << shift;
     return 0;
 }
@@ -191,7 +191,7 @@ static const struct option_rule rules[] = {
 
 const char *fusefs_options_help(void)
 {
-    return "  cache=SIZE             page cache: bytes, or with K, M or G (default 256M, at least 4M)\n"
+    return "  cache=SIZE             page cache: bytes, or with K, M or G (default 256M, at least 16M)\n"
            "  allow_other            let other users in too (the files' modes are checked)\n"
            "  ro                     read-only\n"
            "  sync                   make every write durable before it returns\n"
@@ -208,12 +208,26 @@ const char *fusefs_options_help(void)
 static bool is_noise(const char *name, const char *value)
 {
     static const char *const words[] = {
-        "defaults",       "auto",          "noauto",     "nofail",      "fail",     "_netdev",  "_rnetdev",
-        "user",           "nouser",        "users",      "owner",       "group",    "atime",    "noatime",
-        "diratime",       "nodiratime",    "relatime",   "norelatime",  "strictatime", "nostrictatime", "lazytime",
-        "nolazytime",     "suid",          "nosuid",     "dev",         "nodev",    "dirsync",  "silent",
-        "loud",           "mand",          "nomand",     "iversion",    "noiversion", "default_permissions", "nonempty",
-        "comment",        "helper",        "uhelper",    "nobootwait",
+        "defaults",    "auto",
+        "noauto",      "nofail",
+        "fail",        "_netdev",
+        "_rnetdev",    "user",
+        "nouser",      "users",
+        "owner",       "group",
+        "atime",       "noatime",
+        "diratime",    "nodiratime",
+        "relatime",    "norelatime",
+        "strictatime", "nostrictatime",
+        "lazytime",    "nolazytime",
+        "suid",        "nosuid",
+        "dev",         "nodev",
+        "dirsync",     "silent",
+        "loud",        "mand",
+        "nomand",      "iversion",
+        "noiversion",  "default_permissions",
+        "nonempty",    "comment",
+        "helper",      "uhelper",
+        "nobootwait",
     };
     if (strncmp(name, "x-", 2) == 0 || strncmp(name, "X-", 2) == 0)
         return true;

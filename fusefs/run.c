@@ -106,8 +106,8 @@ static int check_apart(const struct fusefs_options *options)
         return refuse("data directory %s lies in the mount point %s: the mount would hide it", options->data_dir,
                       options->mount_point);
     if (lies_in(options->mount_point, options->data_dir))
-        return refuse("mount point %s lies in the data directory %s: that belongs to tblfs alone",
-                      options->mount_point, options->data_dir);
+        return refuse("mount point %s lies in the data directory %s: that belongs to tblfs alone", options->mount_point,
+                      options->data_dir);
     return 0;
 }
 
@@ -164,10 +164,7 @@ static int make_store(struct fusefs *fs)
         .root_uid = geteuid(),
         .root_gid = getegid(),
     };
-    const int rc = store_mkfs(&options);
-    if (rc != 0)
-        diag_log(&fs->log.diag, DIAG_ERROR, "cannot make a store in %s: %s", fs->options->data_dir, strerror(-rc));
-    return rc;
+    return store_mkfs(&options); /* says why not */
 }
 
 static void sleep_ms(long duration_ms)

@@ -36,7 +36,7 @@ struct session {
     int signal_fd;
     int stop_fd; /* readable: the connection has ended */
     unsigned device_major, device_minor;
-    pthread_t signal_thread;
+    pthread_t main_thread, signal_thread;
 };
 
 static const struct fuse_lowlevel_ops operations = {
@@ -136,6 +136,7 @@ static int session_mount(struct session *session)
         return -EINVAL;
     if (fuse_session_mount(session->fuse, fs->options->mount_point) == 0) {
         const int rc = kernel_link_attach(&fs->link, session->fuse);
+        fs->session = session->fuse;
         if (rc == 0)
             return 0;
         fuse_session_unmount(session->fuse);
@@ -207,7 +208,7 @@ static bool is_still_mounted(const struct session *session)
     return ours;
 }
 
-/* Waits until the connection has ended. False: the time is over, or (when with_signals) a signal came. */
+/* Waits until the connection has ended. False: the time is over. */
 static bool wait_stopped(struct session *session, int timeout_ms)
 {
     struct pollfd stop = {.fd = session->stop_fd, .events = POLLIN};
@@ -236,16 +237,16 @@ static void terminate(struct session *session)
         diag_log(diag, DIAG_ERROR, "cannot unmount %s: %s", mount_point, strerror(-rc));
 }
 
-/* The last resort: users of a detached mount get errors, dirty mapped pages are lost. */
-static void abort_connection(struct session *session)
+/* The last resort: users of a detached mount get errors, dirty mapped pages are lost. libfuse's main loop looks at the
+ * exit flag when a signal interrupts it; the kernel ends the connection when the session's descriptor is closed. */
+static void cut_off_users(struct session *session)
 {
-    char path[96];
-    (void)snprintf(path, sizeof path, "/sys/fs/fuse/connections/%u/abort", session->device_minor);
     diag_log(&session->fs->log.diag, DIAG_WARNING, "asked to end again: cutting off those who still use %s",
              session->fs->options->mount_point);
-    const int rc = write_small_file(path, "1");
-    if (rc != 0)
-        diag_log(&session->fs->log.diag, DIAG_ERROR, "cannot write to %s: %s", path, strerror(-rc));
+    fuse_session_exit(session->fuse);
+    do
+        (void)pthread_kill(session->main_thread, SIGUSR1);
+    while (!wait_stopped(session, RETRY_MS));
 }
 
 static void handle_signal(struct session *session, uint32_t number, unsigned *inout_count)
@@ -257,7 +258,7 @@ static void handle_signal(struct session *session, uint32_t number, unsigned *in
     if (++*inout_count == 1)
         terminate(session);
     else
-        abort_connection(session);
+        cut_off_users(session);
 }
 
 static void *signal_main(void *arg)
@@ -275,6 +276,11 @@ static void *signal_main(void *arg)
         if (fds[1].revents != 0 && read(session->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
             handle_signal(session, info.ssi_signo, &count);
     }
+}
+
+static void wake_up(int number)
+{
+    (void)number; /* only to interrupt a wait */
 }
 
 static sigset_t ending_signals(void)
@@ -297,6 +303,9 @@ void session_block_signals(void)
 static int signals_start(struct session *session)
 {
     const sigset_t set = ending_signals();
+    const struct sigaction wake = {.sa_handler = wake_up}; /* without SA_RESTART */
+    session->main_thread = pthread_self();
+    (void)sigaction(SIGUSR1, &wake, NULL);
     session->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (session->signal_fd < 0)
         return -errno;

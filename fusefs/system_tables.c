@@ -2,9 +2,8 @@
  * fusefs/system_tables.c - MNT/.tblfs: tblfs's own tables, read-only TSV.
  *
  *   status   name, value: the daemon, the store, its operations, the requests of the kernel
- *   sweeps   a line for each drop of relations, newest last: time, cause, transaction, relations, mode, tags read, pages
- *            discarded, dirty ones among them, microseconds
- *   cache    name, value: the page cache
+ *   sweeps   a line for each drop of relations, newest last: time, cause, transaction, relations, mode, tags read,
+ * pages discarded, dirty ones among them, microseconds cache    name, value: the page cache
  *
  * A table is written when it is opened, and the handle keeps that text. The kernel keeps nothing of it: timeouts are 0,
  * reads are direct.
@@ -128,8 +127,7 @@ static int write_sweep(void *arg, const struct store_sweep *sweep)
     FILE *out = arg;
     const struct drop_result *result = &sweep->result;
     write_time(out, sweep->time_ns);
-    fprintf(out,
-            "\t%s\t%" PRIu64 "\t%" PRIu32 "\t%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n",
+    fprintf(out, "\t%s\t%" PRIu64 "\t%" PRIu32 "\t%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n",
             sweep->cause, sweep->txn, result->relations, mode_name(result->mode), result->tags_read,
             result->pages_discarded, result->dirty_discarded, result->duration_us);
     return 0;

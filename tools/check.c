@@ -50,7 +50,8 @@ const struct tool tool_check = {
     .name = "check",
     .arguments = "DATADIR",
     .summary = "Checks every page and every name of a store that is not mounted",
-    .help = "Changes nothing. Each finding is a line on stderr that says which file, block and field; the exit status is\n"
-            "0 when there is none.\n",
+    .help =
+        "Changes nothing. Each finding is a line on stderr that says which file, block and field; the exit status is\n"
+        "0 when there is none.\n",
     .run = check_run,
 };

@@ -11,20 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *reason_of(int rc)
-{
-    switch (rc) {
-    case -ENOTEMPTY:
-        return "the directory is not empty";
-    case -EEXIST:
-        return "there is a store already";
-    case -ENOENT:
-        return "no such directory; --create makes it";
-    default:
-        return strerror(-rc);
-    }
-}
-
 /* Paths reach the device as absolute ones; the directory itself may be missing still. */
 static char *absolute(const char *path)
 {
@@ -59,10 +45,9 @@ static int make(const char *path, bool create_dir)
     };
     const int rc = store_mkfs(&options);
     free(dir);
-    if (rc == 0)
-        return 0;
-    fprintf(stderr, "tblfs: cannot make a store in %s: %s\n", path, reason_of(rc));
-    return TOOL_EXIT_FAILED;
+    if (rc == -ENOENT && !create_dir)
+        fprintf(stderr, "tblfs: --create makes the directory\n");
+    return rc == 0 ? 0 : TOOL_EXIT_FAILED; /* store_mkfs said why */
 }
 
 static int mkfs_run(const struct tool *tool, int argc, char **argv)
@@ -84,8 +69,9 @@ const struct tool tool_mkfs = {
     .name = "mkfs",
     .arguments = "DATADIR [--create]",
     .summary = "Makes an empty store in an empty directory",
-    .help = "The directory belongs to tblfs alone from then on: nothing in it is meant to be touched by hand. The root\n"
-            "of the new tree belongs to the user who makes it. Nothing that exists is ever overwritten.\n\n"
-            "  --create   make the directory when it is missing\n",
+    .help =
+        "The directory belongs to tblfs alone from then on: nothing in it is meant to be touched by hand. The root\n"
+        "of the new tree belongs to the user who makes it. Nothing that exists is ever overwritten.\n\n"
+        "  --create   make the directory when it is missing\n",
     .run = mkfs_run,
 };

@@ -107,7 +107,8 @@ const struct tool tool_umount = {
     .name = "umount",
     .arguments = "MNT",
     .summary = "Unmounts, and returns when everything is on disk",
-    .help = "Waits up to a minute until the daemon has closed the store and is gone. When files on MNT are in use, says\n"
-            "by whom and leaves it mounted. A mount whose daemon is gone is taken away.\n",
+    .help =
+        "Waits up to a minute until the daemon has closed the store and is gone. When files on MNT are in use, says\n"
+        "by whom and leaves it mounted. A mount whose daemon is gone is taken away.\n",
     .run = umount_run,
 };

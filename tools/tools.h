@@ -13,9 +13,9 @@
 
 struct tool {
     const char *name;
-    const char *arguments; /* as in "DATADIR MNT [-o OPTIONS]" */
-    const char *summary;   /* one line */
-    const char *help;      /* paragraphs; may be NULL */
+    const char *arguments;          /* as in "DATADIR MNT [-o OPTIONS]" */
+    const char *summary;            /* one line */
+    const char *help;               /* paragraphs; may be NULL */
     const char *(*more_help)(void); /* printed after it; may be NULL */
     /* argv[0] is the tool's name, NULL ends it. */
     int (*run)(const struct tool *tool, int argc, char **argv);
