@@ -17,19 +17,23 @@
 
 /* Outer to inner. */
 enum lock_rank {
-    LOCK_RANK_STORE,      /* store-wide slow paths: checkpoint, open, close */
-    LOCK_RANK_FILE,       /* content of one inode in one view (order: inode number) */
-    LOCK_RANK_GATE,       /* operation gate: shared by mutations, exclusive by fork and commit */
-    LOCK_RANK_CATALOG,    /* catalog tree of one view */
-    LOCK_RANK_FILE_TABLE, /* in-core inodes: find, count, drop */
-    LOCK_RANK_HOLDERS,    /* holder list and deadlists */
-    LOCK_RANK_FSM,        /* free map of one relation */
-    LOCK_RANK_RELATIONS,  /* registry of relations, descriptor cache */
-    LOCK_RANK_PARTITION,  /* one partition of the page hash */
-    LOCK_RANK_FREE_LIST,  /* free frames, frame quota */
-    LOCK_RANK_LOG,        /* log buffer */
-    LOCK_RANK_NODES,      /* fusefs: node table */
-    LOCK_RANK_LEAF,       /* nothing is taken under it */
+    LOCK_RANK_STORE,        /* store-wide slow paths: checkpoint, open, close */
+    LOCK_RANK_LOG_SYNC,     /* one sync of the log at a time */
+    LOCK_RANK_LOG_WRITE,    /* one writer to the log's segments at a time */
+    LOCK_RANK_LOG_SEGMENTS, /* segment files: making, finding, recycling */
+    LOCK_RANK_CONTROL,      /* the control file */
+    LOCK_RANK_FILE,         /* content of one inode in one view (order: inode number) */
+    LOCK_RANK_GATE,         /* operation gate: shared by mutations, exclusive by fork and commit */
+    LOCK_RANK_CATALOG,      /* catalog tree of one view */
+    LOCK_RANK_FILE_TABLE,   /* in-core inodes: find, count, drop */
+    LOCK_RANK_HOLDERS,      /* holder list and deadlists */
+    LOCK_RANK_FSM,          /* free map of one relation */
+    LOCK_RANK_RELATIONS,    /* registry of relations, descriptor cache */
+    LOCK_RANK_PARTITION,    /* one partition of the page hash */
+    LOCK_RANK_FREE_LIST,    /* free frames, frame quota */
+    LOCK_RANK_LOG,          /* log buffer */
+    LOCK_RANK_NODES,        /* fusefs: node table */
+    LOCK_RANK_LEAF,         /* nothing is taken under it */
 };
 
 struct mutex {

@@ -19,8 +19,9 @@
 
 #define CEILING_RANGE       (UINT64_C(1) << 20)
 #define CEILING_MARGIN      (UINT64_C(1) << 12)
-#define CEILING_LSN_RANGE   (UINT64_C(1) << 44)
+#define CEILING_LSN_RANGE   (UINT64_C(1) << 34)
 #define THREAD_PERIOD_MS    50u
+#define LOG_PERIOD_MS       200u
 #define DEFERRED_BLOCKS_MAX 16384u /* 128 MiB of replaced blocks bring the next checkpoint forward */
 
 /* ---- sweeps ---- */
@@ -96,24 +97,48 @@ static void unlink_removable(struct store *store)
     free(relations);
 }
 
-/* ---- ceilings (STORE-5) ---- */
+/* ---- control file and ceilings (STORE-5) ---- */
 
-int store_ceilings_raise_locked(struct store *store)
+/* Writes what `change` makes of the control slot in force. */
+static int control_update(struct store *store, void (*change)(struct store *store, struct control *control, void *arg),
+                          void *arg)
 {
+    mutex_lock(&store->control_lock);
     struct control control = store->control;
-    control.ceiling_epoch = cow_epoch(store->cow) + CEILING_RANGE;
-    control.ceiling_rel = atomic_load(&store->next_rel) + CEILING_RANGE;
-    control.ceiling_ino = atomic_load(&store->next_ino) + CEILING_RANGE;
-    control.ceiling_lsn = log_end(&store->log) + CEILING_LSN_RANGE;
-    control.clean = false;
+    change(store, &control, arg);
     const int rc = control_write(store->dev, store->dir, &control);
     if (rc == 0) {
         store->control = control;
         atomic_store(&store->ceiling_epoch, control.ceiling_epoch);
         atomic_store(&store->ceiling_rel, control.ceiling_rel);
         atomic_store(&store->ceiling_ino, control.ceiling_ino);
+        atomic_store(&store->ceiling_lsn, control.ceiling_lsn);
+    }
+    mutex_unlock(&store->control_lock);
+    return rc;
+}
+
+static void raise_ceilings(struct store *store, struct control *control, void *arg)
+{
+    const lsn_no log_end = *(const lsn_no *)arg;
+    control->ceiling_epoch = cow_epoch(store->cow) + CEILING_RANGE;
+    control->ceiling_rel = atomic_load(&store->next_rel) + CEILING_RANGE;
+    control->ceiling_ino = atomic_load(&store->next_ino) + CEILING_RANGE;
+    control->ceiling_lsn = log_end + CEILING_LSN_RANGE;
+}
+
+static int ceilings_raise(struct store *store, lsn_no log_end)
+{
+    const int rc = control_update(store, raise_ceilings, &log_end);
+    if (rc != 0) {
+        store_fail(store, "raising the ceilings in the control file failed", rc);
     }
     return rc;
+}
+
+int store_ceilings_raise(struct store *store)
+{
+    return ceilings_raise(store, store->log != NULL ? log_end(store->log) : store->control.ceiling_lsn);
 }
 
 static bool ceilings_are_near(const struct store *store)
@@ -125,16 +150,26 @@ static bool ceilings_are_near(const struct store *store)
 
 int store_ceilings_ensure(struct store *store)
 {
-    if (!ceilings_are_near(store)) {
-        return 0;
-    }
-    mutex_lock(&store->checkpoint_lock);
-    const int rc = ceilings_are_near(store) ? store_ceilings_raise_locked(store) : 0;
-    if (rc != 0) {
-        store_fail(store, "raising the ceilings in the control file failed", rc);
-    }
-    mutex_unlock(&store->checkpoint_lock);
-    return rc;
+    return ceilings_are_near(store) ? store_ceilings_raise(store) : 0;
+}
+
+int store_log_ceiling(void *arg, lsn_no end)
+{
+    struct store *store = arg;
+    return end <= atomic_load(&store->ceiling_lsn) ? 0 : ceilings_raise(store, end);
+}
+
+static void set_redo(struct store *store, struct control *control, void *arg)
+{
+    (void)store;
+    control->redo_lsn = *(const lsn_no *)arg;
+    control->scan_lsn = control->redo_lsn;
+    control->clean = false;
+}
+
+int store_control_set_redo(struct store *store, lsn_no redo)
+{
+    return control_update(store, set_redo, &redo);
 }
 
 /* ---- checkpoint ---- */
@@ -150,76 +185,89 @@ static int write_pages(struct store *store, const struct holder *fork)
     return rc;
 }
 
-static int write_control(struct store *store, const struct holder *fork, lsn_no lsn, bool clean)
+struct checkpoint {
+    struct holder *fork;
+    lsn_no lsn;
+    uint64_t changes;
+    bool clean;
+};
+
+static void set_checkpoint(struct store *store, struct control *control, void *arg)
 {
-    struct control control = store->control;
-    control.epoch = cow_holder_at(fork);
-    control.catalog = cow_holder_root(fork);
-    control.redo_lsn = lsn;
-    control.scan_lsn = lsn;
-    control.clean = clean;
-    control.inode_count = atomic_load(&store->inode_count);
-    const int rc = control_write(store->dev, store->dir, &control);
-    if (rc == 0) {
-        store->control = control;
-    }
+    const struct checkpoint *checkpoint = arg;
+    control->epoch = cow_holder_at(checkpoint->fork);
+    control->catalog = cow_holder_root(checkpoint->fork);
+    control->redo_lsn = checkpoint->lsn;
+    control->scan_lsn = checkpoint->lsn;
+    control->clean = checkpoint->clean;
+    control->inode_count = atomic_load(&store->inode_count);
+}
+
+/* The fork is exactly one log position: no operation is between append and apply while the gate is closed. */
+static int fork_checkpoint(struct store *store, struct checkpoint *checkpoint)
+{
+    cow_gate_close(store->cow);
+    checkpoint->lsn = log_mark(store->log);
+    checkpoint->changes = atomic_load(&store->changes);
+    const int rc = cow_fork_locked(store->cow, HOLDER_CHECKPOINT, &checkpoint->fork);
+    cow_gate_open(store->cow);
     return rc;
 }
 
-/* Forks, writes and makes the fork durable. On an error the fork stays open, since the medium may name it. */
-static int checkpoint_fork(struct store *store, bool clean)
+/* Makes the fork durable. On an error it stays open, since the medium may name it. */
+static int write_checkpoint(struct store *store, struct checkpoint *checkpoint)
 {
-    struct holder *fork = NULL;
-    cow_gate_close(store->cow);
-    const lsn_no lsn = log_end(&store->log);
-    int rc = cow_fork_locked(store->cow, HOLDER_CHECKPOINT, &fork);
-    cow_gate_open(store->cow);
-    if (rc != 0) {
-        return rc;
-    }
-    store->unfinished = fork;
-    rc = write_pages(store, fork);
+    store->unfinished = checkpoint->fork;
+    int rc = write_pages(store, checkpoint->fork);
     if (rc != 0) {
         store_fail(store, "writing pages for a checkpoint failed", rc);
         return rc;
     }
-    rc = write_control(store, fork, lsn, clean);
+    rc = control_update(store, set_checkpoint, checkpoint);
     if (rc != 0) {
         store_fail(store, "writing the control file failed", rc);
         return rc;
     }
     store->unfinished = NULL;
-    struct holder *previous = store->durable;
-    store->durable = fork;
-    store->durable_lsn = lsn;
-    cow_holder_made_durable(store->cow, fork);
-    cow_holder_close(store->cow, previous);
     return 0;
+}
+
+/* What the previous checkpoint held may go. */
+static int release_previous(struct store *store, const struct checkpoint *checkpoint)
+{
+    struct holder *previous = store->durable;
+    store->durable = checkpoint->fork;
+    store->durable_lsn = checkpoint->lsn;
+    store->durable_changes = checkpoint->changes;
+    cow_holder_made_durable(store->cow, checkpoint->fork);
+    cow_holder_close(store->cow, previous);
+    store_sweep_dead(store, "checkpoint");
+    unlink_removable(store);
+    return log_recycle(store->log, checkpoint->lsn);
 }
 
 int store_checkpoint_locked(struct store *store, bool clean)
 {
     mutex_assert_held(&store->checkpoint_lock);
+    struct checkpoint checkpoint = {.clean = clean};
     int rc = store_check_writable(store);
-    if (rc != 0) {
-        return rc;
-    }
-    if (log_end(&store->log) == store->durable_lsn && !clean) {
-        return 0;
-    }
-    store_sweep_dead(store, "checkpoint");
-    rc = checkpoint_fork(store, clean);
-    if (rc != 0) {
+    if (rc != 0 || (atomic_load(&store->changes) == store->durable_changes && !clean)) {
         return rc;
     }
     store_sweep_dead(store, "checkpoint");
-    unlink_removable(store);
+    rc = fork_checkpoint(store, &checkpoint);
+    if (rc == 0) {
+        rc = write_checkpoint(store, &checkpoint);
+    }
+    if (rc == 0) {
+        rc = release_previous(store, &checkpoint);
+    }
     struct cow_stats stats;
     cow_get_stats(store->cow, &stats);
     store->deferred_at_checkpoint = stats.deferred;
     store->last_checkpoint_ns = io_monotonic_ns(store->dev);
-    atomic_fetch_add(&store->checkpoints, 1);
-    return 0;
+    atomic_fetch_add(&store->checkpoints, rc == 0 ? 1 : 0);
+    return rc;
 }
 
 int store_checkpoint(struct store *store)
@@ -233,7 +281,14 @@ int store_checkpoint(struct store *store)
 
 int store_sync(struct store *store)
 {
-    return store->read_only ? 0 : store_checkpoint(store);
+    if (store->read_only) {
+        return 0;
+    }
+    const int rc = log_sync_all(store->log);
+    if (rc != 0) {
+        store_fail(store, "the log could not be made durable", rc);
+    }
+    return rc;
 }
 
 /* ---- in the background ---- */
@@ -242,27 +297,34 @@ static bool checkpoint_is_due(struct store *store)
 {
     struct cow_stats stats;
     cow_get_stats(store->cow, &stats);
+    const lsn_no end = log_end(store->log);
     mutex_lock(&store->checkpoint_lock);
     const uint64_t age_ns = io_monotonic_ns(store->dev) - store->last_checkpoint_ns;
-    const bool due =
-        age_ns >= store->checkpoint_interval_ns || stats.deferred - store->deferred_at_checkpoint > DEFERRED_BLOCKS_MAX;
+    const bool due = age_ns >= store->checkpoint_interval_ns ||
+                     end - store->durable_lsn >= store->checkpoint_log_bytes ||
+                     stats.deferred - store->deferred_at_checkpoint > DEFERRED_BLOCKS_MAX;
     mutex_unlock(&store->checkpoint_lock);
     return due;
 }
 
-static void *thread_main(void *arg)
+/* Waits one period. False: the store is closing. */
+static bool thread_wait(struct store *store, uint64_t period_ms)
+{
+    mutex_lock(&store->thread_lock);
+    if (!store->thread_stop) {
+        (void)condvar_wait_ms(&store->thread_wake, &store->thread_lock, period_ms);
+    }
+    const bool go_on = !store->thread_stop;
+    mutex_unlock(&store->thread_lock);
+    return go_on;
+}
+
+static void *checkpoint_thread(void *arg)
 {
     struct store *store = arg;
-    bool stop = false;
-    while (!stop) {
-        mutex_lock(&store->thread_lock);
-        if (!store->thread_stop) {
-            (void)condvar_wait_ms(&store->thread_wake, &store->thread_lock, THREAD_PERIOD_MS);
-        }
-        stop = store->thread_stop;
-        mutex_unlock(&store->thread_lock);
+    while (thread_wait(store, THREAD_PERIOD_MS)) {
         store_sweep_dead(store, "unlink");
-        if (!stop && checkpoint_is_due(store)) {
+        if (checkpoint_is_due(store)) {
             const int rc = store_checkpoint(store); /* a failure made the store read-only and was reported */
             (void)rc;
         }
@@ -270,28 +332,55 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
+static void log_round(struct store *store)
+{
+    const int rc = atomic_load(&store->failure) == NULL ? log_step(store->log) : 0;
+    if (rc != 0) {
+        store_fail(store, "the log could not be made durable", rc);
+    }
+}
+
+static void *log_thread(void *arg)
+{
+    struct store *store = arg;
+    while (thread_wait(store, LOG_PERIOD_MS)) {
+        log_round(store);
+    }
+    return NULL;
+}
+
 int store_thread_start(struct store *store)
 {
-    const int rc = pthread_create(&store->thread, NULL, thread_main, store);
+    int rc = pthread_create(&store->thread, NULL, checkpoint_thread, store);
     store->thread_runs = rc == 0;
+    if (rc == 0) {
+        rc = pthread_create(&store->log_thread, NULL, log_thread, store);
+        store->log_thread_runs = rc == 0;
+    }
     return -rc;
 }
 
 void store_thread_stop(struct store *store)
 {
-    if (!store->thread_runs) {
-        return;
-    }
     mutex_lock(&store->thread_lock);
     store->thread_stop = true;
-    condvar_signal(&store->thread_wake);
+    condvar_broadcast(&store->thread_wake);
     mutex_unlock(&store->thread_lock);
-    (void)pthread_join(store->thread, NULL);
+    if (store->thread_runs) {
+        (void)pthread_join(store->thread, NULL);
+    }
+    if (store->log_thread_runs) {
+        (void)pthread_join(store->log_thread, NULL);
+    }
     store->thread_runs = false;
+    store->log_thread_runs = false;
 }
 
 void store_step(struct store *store)
 {
     store_sweep_dead(store, "unlink");
     bufcache_step(store->cache);
+    if (!store->read_only) {
+        log_round(store);
+    }
 }

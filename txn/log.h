@@ -1,25 +1,108 @@
 /*
- * txn/log.h - the log's place in the life of an operation.
+ * txn/log.h - the write-ahead log: append, write, sync, segments.
  *
- * In this version of the store nothing is written: the log only counts positions, so that planning, logging and
- * applying are already separate steps and "everything before position p" already has a meaning. Durability comes from
- * checkpoints alone.
+ *   log_reserve (no lock held) --> log_append (under the operation's locks, memory only) --> log_write (no lock: into
+ * the segment file)
+ *                                                                                   --> log_sync (on the medium)
+ *
+ * LOG-1 The order of records is the order of log_append calls. What survives is a prefix of them.
+ * LOG-2 A record is in its file when log_write returned 0 for its position, durable when log_sync did.
+ * LOG-3 Nothing durable shares a sector with what is written later: batches are padded to LOG_ALIGN (RELIABILITY of
+ * docs/FORMAT.md). LOG-4 Every batch tells up to where the log was durable when it was written. A bad batch below such
+ * a position is damage, above all of them it is the torn tail. An idle log writes one empty batch to vouch for the last
+ * one. LOG-5 The first failed write or sync of the log stops it for good: everything after it answers that error. LOG-6
+ * A segment file is complete and durable (zeros, header, name) before anything is written into it.
  */
 #ifndef TBLFS_TXN_LOG_H
 #define TBLFS_TXN_LOG_H
 
+#include "base/diag.h"
+#include "base/io.h"
 #include "base/types.h"
+#include "txn/log_format.h"
 #include "txn/op.h"
 
-struct log {
-    _Atomic lsn_no end; /* position behind the last record */
+struct log;
+
+struct log_options {
+    struct io_device *dev;
+    struct diag *diag;
+    const char *dir; /* the data directory; the log lies in DIR/log; copied */
+    uint8_t store_id[16];
+    uint32_t segment_size;      /* a multiple of LOG_ALIGN, at least 16 * LOG_ALIGN; 0: LOG_SEGMENT_SIZE */
+    lsn_no start;               /* the log starts with a new segment at or above this position */
+    uint64_t backlog_max_bytes; /* written but not durable bytes at which log_write waits for a sync; 0: 64 MiB */
+    /* Before the log is synced: makes durable what its records refer to. May be NULL. */
+    int (*before_sync)(void *arg);
+    /* Before a position at or above what was allowed so far is used: allows it (control file). May be NULL. */
+    int (*raise_ceiling)(void *arg, lsn_no end);
+    void *arg;
 };
 
-void log_init(struct log *log, lsn_no start);
-/* Appends one record under the locks of its operation (catalog lock of its view, gate shared). Returns its position.
- * Cannot fail. */
-lsn_no log_append(struct log *log, const struct op_record *op);
-/* Position behind everything that was appended. */
-lsn_no log_end(const struct log *log);
+/* Makes the first segment. -ENOSPC, -EIO. */
+int log_open(const struct log_options *options, struct log **out_log) WARN_UNUSED;
+/* Writes and syncs nothing. */
+void log_close(struct log *log);
+
+/* Room for one record: memory, and space in prepared segments. */
+struct log_slot;
+
+/* Promises room for a record of at most size_bytes, making a segment when needed. -ENOSPC, -ENOMEM: nothing is
+ * promised; LOG-5 errors. */
+int log_reserve(struct log *log, size_t size_bytes, struct log_slot **out_slot) WARN_UNUSED;
+/* Gives back a promise that was not used. NULL is ignored. */
+void log_unreserve(struct log *log, struct log_slot *slot);
+/* Appends one record into its slot (taken over). Memory only, cannot fail. Returns its position: what log_write and
+ * log_sync want. */
+lsn_no log_append(struct log *log, const struct op_record *op, struct log_slot *slot);
+/* Waits until the record is in its file. Slows down when the disk falls behind. */
+int log_write(struct log *log, lsn_no position) WARN_UNUSED;
+/* Waits until the record is durable; one sync serves all who wait. */
+int log_sync(struct log *log, lsn_no position) WARN_UNUSED;
+/* The position at which the next record will stand, and a border: that record will start a new group. Called where no
+ * operation is between append and apply (gate held exclusively). */
+lsn_no log_mark(struct log *log);
+/* As log_mark without making a border: nothing before it is missing. */
+lsn_no log_end(struct log *log);
+lsn_no log_synced_end(struct log *log);
+/* Everything that was appended is durable. */
+int log_sync_all(struct log *log) WARN_UNUSED;
+
+/* The log writer's round: syncs what is written, vouches for it (LOG-4) when nothing follows, prepares the next
+ * segment. */
+int log_step(struct log *log) WARN_UNUSED;
+/* Segments that lie wholly below this position are no longer needed: kept for reuse (one) or removed. */
+int log_recycle(struct log *log, lsn_no keep_from) WARN_UNUSED;
+
+struct log_stats {
+    lsn_no end, written, synced;
+    uint64_t records, record_bytes, batches, bytes_written, syncs, sync_waits, segments_made, segments_reused;
+    uint32_t segments;
+};
+void log_get_stats(struct log *log, struct log_stats *out_stats);
+
+/* ---- reading (txn/log_read.c): recovery and dump ---- */
+
+struct log_reader_options {
+    struct io_device *dev;
+    struct diag *diag;
+    const char *dir;
+    uint8_t store_id[16];
+    uint32_t segment_size; /* 0: LOG_SEGMENT_SIZE */
+    lsn_no from;           /* a group starts here */
+};
+
+/* Called for each record in order; position is that of its group. Non-zero stops and is handed on. */
+typedef int log_record_fn(void *arg, lsn_no position, const struct op_record *op);
+
+/* Reads to the end. *out_end: behind the last good group. *out_torn: something that was not vouched for was cut. -EIO:
+ * a bad record below a position that was vouched for, or a missing segment: damage, reported with file, offset and what
+ * to do. */
+int log_read(const struct log_reader_options *options, log_record_fn *fn, void *arg, lsn_no *out_end,
+             bool *out_torn) WARN_UNUSED;
+/* Largest position at which any segment file of this store ends; 0: there is none. */
+int log_find_end_of_segments(const struct log_reader_options *options, lsn_no *out_end) WARN_UNUSED;
+/* Removes all segment files that lie wholly below a position, and temporaries. */
+int log_remove_below(const struct log_reader_options *options, lsn_no below) WARN_UNUSED;
 
 #endif

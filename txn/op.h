@@ -11,9 +11,14 @@
 #include "base/types.h"
 
 enum op_type {
-#define OP(name, code, text) OP_##name = code,
+#define OP(name, code, fields, text) OP_##name = code,
 #include "txn/op.def"
-#undef OP
+};
+
+enum op_field {
+#define OP_FIELD(name, member, kind) OP_FIELD_##name,
+#include "txn/op.def"
+    OP_FIELD_COUNT
 };
 
 struct op_bytes {
@@ -56,8 +61,23 @@ enum op_flags {
     OP_KILL_SUID = 1u << 8,    /* write, resize: set-user-id bits go */
 };
 
-const char *op_type_name(enum op_type type);
-/* Bytes that the record takes in the log, names and data included. */
-uint64_t op_record_size(const struct op_record *op);
+/* A record as it stands in the log, little-endian:
+ *   0 le32 size of the record in bytes, this header included
+ *   4 uint8 type, 5 three zero bytes
+ *   8 le64 transaction, 16 le64 time, then the fields of its type in the order of txn/op.def. */
+#define OP_RECORD_HEADER_SIZE 24u
+
+const char *op_type_name(enum op_type type); /* "UNKNOWN" for what is none */
+/* Which fields a type carries, in order: an array that ends with OP_FIELD_COUNT. NULL: no such type. */
+const uint8_t *op_type_fields(enum op_type type);
+/* Bytes that the record takes in the log. At most UINT32_MAX: names and data are bounded by their callers. */
+size_t op_record_size(const struct op_record *op);
+/* Writes it; buffer has op_record_size bytes. */
+void op_record_encode(const struct op_record *op, void *buffer);
+/* Reads one record from `size` bytes; names and data point into buffer. *out_size: bytes it took. -EBADMSG: not a
+ * whole, well-formed record. */
+int op_record_decode(const void *buffer, size_t size, struct op_record *out_op, size_t *out_size) WARN_UNUSED;
+/* One line for people: "CREATE ino=5 parent=1 ... name=\"x\"", long data cut. Returns what snprintf would. */
+int op_record_print(const struct op_record *op, char *buffer, size_t size);
 
 #endif

@@ -23,6 +23,7 @@
 #define DEFAULT_CACHE_BYTES            (UINT64_C(256) << 20)
 #define DEFAULT_OPEN_FILES             512u
 #define DEFAULT_CHECKPOINT_INTERVAL_MS 60000u
+#define DEFAULT_CHECKPOINT_LOG_BYTES   (UINT64_C(256) << 20)
 
 /* ---- pieces shared with mkfs ---- */
 
@@ -130,8 +131,7 @@ static int open_engine(struct store *store, const struct store_options *options)
 static void take_numbers(struct store *store)
 {
     const struct control *control = &store->control;
-    log_init(&store->log, control->ceiling_lsn);
-    store->durable_lsn = control->ceiling_lsn;
+    store->log_start = control->ceiling_lsn;
     atomic_store(&store->next_rel, control->ceiling_rel);
     atomic_store(&store->next_ino, control->ceiling_ino);
     atomic_store(&store->inode_count, control->inode_count);
@@ -152,14 +152,38 @@ static int check_root(struct store *store)
     return diag_damage(store->diag, "catalog", BLOCK_NONE, "root", "the root directory is missing");
 }
 
+/* Behind a clean end the checkpoint in force is the state, and its log starts anew. Else the log was replayed: a
+ * checkpoint makes that durable and starts the new log. */
+static int start_new_log(struct store *store, bool was_clean)
+{
+    mutex_lock(&store->checkpoint_lock);
+    int rc = 0;
+    if (was_clean) {
+        store->durable_lsn = log_end(store->log);
+        rc = store_control_set_redo(store, store->durable_lsn);
+    } else {
+        atomic_fetch_add(&store->changes, 1); /* also when nothing was replayed: the log's start has to be named */
+        rc = store_checkpoint_locked(store, false);
+    }
+    mutex_unlock(&store->checkpoint_lock);
+    return rc != 0 ? rc : store_log_forget_old(store);
+}
+
 /* What a writable store does before anybody uses it. */
 static int make_writable(struct store *store, bool was_clean)
 {
-    mutex_lock(&store->checkpoint_lock);
-    int rc = store_ceilings_raise_locked(store);
-    mutex_unlock(&store->checkpoint_lock);
+    int rc = store_ceilings_raise(store);
     if (rc == 0) {
         rc = store_map_build_catalog(store);
+    }
+    if (rc == 0) {
+        rc = store_recover(store);
+    }
+    if (rc == 0) {
+        rc = store_log_open(store);
+    }
+    if (rc == 0) {
+        rc = start_new_log(store, was_clean);
     }
     if (rc == 0) {
         rc = store_destroy_orphans(store);
@@ -187,7 +211,11 @@ static struct store *store_make(const struct store_options *options)
     const uint32_t interval_ms = options->checkpoint_interval_ms;
     store->checkpoint_interval_ns =
         (interval_ms != 0 ? interval_ms : DEFAULT_CHECKPOINT_INTERVAL_MS) * UINT64_C(1000000);
+    store->checkpoint_log_bytes =
+        options->checkpoint_log_bytes != 0 ? options->checkpoint_log_bytes : DEFAULT_CHECKPOINT_LOG_BYTES;
+    store->log_segment_size = options->log_segment_size;
     mutex_init(&store->checkpoint_lock, LOCK_RANK_STORE);
+    mutex_init(&store->control_lock, LOCK_RANK_CONTROL);
     mutex_init(&store->files_lock, LOCK_RANK_FILE_TABLE);
     mutex_init(&store->sweeps_lock, LOCK_RANK_LEAF);
     mutex_init(&store->thread_lock, LOCK_RANK_LEAF);
@@ -219,6 +247,7 @@ static int store_free(struct store *store)
     if (store->cow != NULL) {
         cow_close(store->cow);
     }
+    log_close(store->log);
     relation_unref(store->catalog);
     if (store->cache != NULL) {
         bufcache_close(store->cache);
@@ -227,6 +256,7 @@ static int store_free(struct store *store)
         rc = io_close(store->lock_file);
     }
     mutex_destroy(&store->checkpoint_lock);
+    mutex_destroy(&store->control_lock);
     mutex_destroy(&store->files_lock);
     mutex_destroy(&store->sweeps_lock);
     mutex_destroy(&store->thread_lock);
@@ -350,9 +380,9 @@ void store_get_stats(struct store *store, struct store_stats *out_stats)
     out_stats->checkpoints = atomic_load(&store->checkpoints);
     out_stats->checkpoint_pages_written = atomic_load(&store->checkpoint_pages);
     out_stats->epoch = cow_epoch(store->cow);
-    mutex_lock(&store->checkpoint_lock);
+    mutex_lock(&store->control_lock);
     out_stats->control_number = store->control.number;
-    mutex_unlock(&store->checkpoint_lock);
+    mutex_unlock(&store->control_lock);
     mutex_lock(&store->files_lock);
     out_stats->open_files = store->open_files;
     for (size_t i = 0; i < STORE_FILE_BUCKETS; i++) {

@@ -30,6 +30,8 @@ struct store_options {
     uint32_t max_open_files;         /* 0: 512 */
     bool background;                 /* threads of its own: background writer, checkpoints, sweeps; else store_step */
     uint32_t checkpoint_interval_ms; /* 0: 60,000 */
+    uint64_t checkpoint_log_bytes;   /* log volume that brings a checkpoint; 0: 256 MiB */
+    uint32_t log_segment_size;       /* of a store that is always opened with it (tests); 0: 16 MiB */
     bool read_only;
 };
 

@@ -168,3 +168,35 @@ int store_removexattr(struct store *store, struct view *view, ino_no ino, const 
     struct xattr_arg xa = {.ino = ino, .name = name};
     return store_op_run(store, view, OP_REMOVEXATTR, plan_removexattr, &xa);
 }
+
+/* ---- replay ---- */
+
+static int replay_setattr(struct store *store, struct view *view, const struct op_record *record)
+{
+    struct store_attr out_attr;
+    const struct store_attr attr = {.mode = record->mode,
+                                    .uid = record->uid,
+                                    .gid = record->gid,
+                                    .atime_ns = record->atime_ns,
+                                    .mtime_ns = record->mtime_ns};
+    struct setattr_arg sa = {.ino = record->ino,
+                             .set = STORE_SET_MODE | STORE_SET_UID | STORE_SET_GID | STORE_SET_ATIME | STORE_SET_MTIME,
+                             .attr = &attr,
+                             .out_attr = &out_attr};
+    return store_op_replay(store, view, record, plan_setattr, &sa);
+}
+
+int store_attr_replay(struct store *store, struct view *view, const struct op_record *record)
+{
+    if (record->type == OP_SETATTR) {
+        return replay_setattr(store, view, record);
+    }
+    char name[STORE_NAME_MAX + 1] = "";
+    if (record->name.size == 0 || record->name.size > STORE_NAME_MAX) {
+        return -EBADMSG;
+    }
+    memcpy(name, record->name.data, record->name.size);
+    struct xattr_arg xa = {
+        .ino = record->ino, .name = name, .value = record->data.data, .value_size = record->data.size};
+    return store_op_replay(store, view, record, record->type == OP_SETXATTR ? plan_setxattr : plan_removexattr, &xa);
+}

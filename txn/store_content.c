@@ -26,7 +26,8 @@ struct content_change {
     uint64_t size;
     unsigned flags; /* STORE_WRITE_*; KILL_SUID also for the others */
     uint64_t *out_end;
-    bool made; /* a relation was made for this change */
+    const struct op_record *replay; /* the record that says all this, NULL: a new change */
+    bool made;                      /* a relation was made for this change */
 };
 
 static struct content_root root_of(const struct inode *inode)
@@ -63,7 +64,10 @@ static int ensure_relation(struct content_change *change, const struct inode *in
         return 0;
     }
     struct relation *relation = NULL;
-    const rel_no rel = atomic_fetch_add(&store->next_rel, 1);
+    const rel_no rel = change->replay != NULL ? change->replay->rel : atomic_fetch_add(&store->next_rel, 1);
+    if (rel == REL_NONE) {
+        return -EBADMSG; /* the record says that there was one already */
+    }
     int rc = relation_open(store->cache, inode->ts, rel, &relation);
     if (rc == 0) {
         rc = relation_create_file(relation);
@@ -240,19 +244,19 @@ static int change_try(struct content_change change, struct op_retry *retry)
     struct store_file *file = change.file;
     struct op_run run;
     const uint64_t new_bytes = change.type == OP_WRITE ? change.size : 0;
-    int rc = op_begin(&run, file->store, file->view, change.type, retry->edits, new_bytes, true);
+    int rc = op_begin(&run, file->store, file->view, change.type, change.replay, retry->edits, new_bytes, true);
     if (rc != 0) {
         return rc;
     }
     rwlock_lock_exclusive(&file->lock);
     rc = change_locked(&run, &change);
     op_note_retry(&run, rc, retry);
-    op_end(&run);
+    op_release(&run);
     if (rc != 0 && change.made) {
         abandon_relation(file);
     }
     rwlock_unlock_exclusive(&file->lock);
-    return rc;
+    return op_end(&run, rc);
 }
 
 static int change_run(const struct content_change *change)
@@ -395,5 +399,38 @@ int store_seek(struct store_file *file, uint64_t offset, bool hole, uint64_t *ou
         rwlock_unlock_shared(&file->lock);
         frame_budget_release(&budget);
     }
+    return rc;
+}
+
+/* ---- replay ---- */
+
+int store_content_replay(struct store *store, struct view *view, const struct op_record *record)
+{
+    struct store_file *file = NULL;
+    int rc = store_file_open(store, view, record->ino, &file);
+    if (rc != 0) {
+        return rc;
+    }
+    uint64_t end = 0;
+    const struct content_change change = {
+        .file = file,
+        .type = record->type,
+        .offset = record->offset_bytes,
+        .bytes = record->data.data,
+        .size = record->type == OP_WRITE ? record->data.size : record->size_bytes,
+        .flags = ((record->flags & OP_WRITE_APPEND) != 0 ? STORE_WRITE_APPEND : 0) |
+                 ((record->flags & OP_KILL_SUID) != 0 ? STORE_WRITE_KILL_SUID : 0),
+        .out_end = &end,
+        .replay = record,
+    };
+    struct inode inode;
+    rc = store_file_get_inode(file, &inode);
+    if (rc == 0 && inode.size_bytes != record->size_before_bytes) {
+        rc = -EBADMSG;
+    }
+    if (rc == 0) {
+        rc = change_run(&change);
+    }
+    store_file_close(file);
     return rc;
 }

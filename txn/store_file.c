@@ -52,7 +52,7 @@ static struct store_file *file_enter(struct store *store, struct store_file *mad
 {
     mutex_lock(&store->files_lock);
     struct store_file *file = find_locked(store, made->view, made->ino);
-    if (file == NULL && orphan) {
+    if (file == NULL && orphan && !store->recovering) {
         *out_rc = -ENOENT; /* its last close is under way */
     } else if (file == NULL) {
         struct store_file **bucket = bucket_of(store, made->view, made->ino);

@@ -52,22 +52,31 @@ struct store {
     struct cow *cow;
     struct relation *catalog;
     struct name_hash hash;
-    struct log log;
+    struct log *log;  /* NULL: read-only, or not open yet */
+    lsn_no log_start; /* ceiling of the earlier lives: where this one's may start */
+    uint32_t log_segment_size;
+    uint64_t checkpoint_log_bytes; /* log volume that brings a checkpoint */
+    bool recovering;               /* the log is being replayed: nothing is logged, orphans may be opened */
 
     _Atomic rel_no next_rel;
     _Atomic ino_no next_ino;
     _Atomic epoch_no ceiling_epoch; /* as in control, for a look without the lock */
     _Atomic rel_no ceiling_rel;
     _Atomic ino_no ceiling_ino;
+    _Atomic lsn_no ceiling_lsn;
+    _Atomic uint64_t changes; /* operations applied in this life */
     _Atomic int64_t last_time_ns;
     _Atomic uint64_t inode_count;
     _Atomic(const char *) failure; /* why nothing is written any more; NULL: fine */
 
-    struct mutex checkpoint_lock; /* LOCK_RANK_STORE: one checkpoint at a time, control, durable */
-    struct control control;       /* what is in force on disk */
+    struct mutex control_lock; /* LOCK_RANK_CONTROL: control */
+    struct control control;    /* what is in force on disk */
+
+    struct mutex checkpoint_lock; /* LOCK_RANK_STORE: one checkpoint at a time, durable */
     struct holder *durable;
     struct holder *unfinished; /* fork of the checkpoint that failed, NULL if none did */
-    lsn_no durable_lsn;
+    uint64_t durable_changes;  /* `changes` at its fork */
+    lsn_no durable_lsn;        /* log position of its fork */
     uint64_t last_checkpoint_ns;
     uint64_t deferred_at_checkpoint; /* cow_stats.deferred then */
 
@@ -82,8 +91,8 @@ struct store {
     _Atomic uint64_t operations[64];
     _Atomic uint64_t checkpoints, checkpoint_pages;
 
-    pthread_t thread;
-    bool thread_runs;
+    pthread_t thread, log_thread;
+    bool thread_runs, log_thread_runs;
     struct mutex thread_lock; /* LOCK_RANK_LEAF */
     struct condvar thread_wake;
     bool thread_stop;
@@ -94,6 +103,9 @@ struct op_run {
     struct store *store;
     struct view *view;
     struct op_record op;
+    const struct op_record *replay; /* the record that is being replayed, NULL: a new operation */
+    struct log_slot *slot;          /* room for its record */
+    lsn_no position;                /* of its record, 0: not logged */
     struct frame_budget budget;
     unsigned edits; /* catalog edits that the budget allows */
     struct catalog_batch batch;
@@ -115,15 +127,22 @@ typedef int op_plan_fn(struct op_run *run, void *arg);
 /* Runs one operation that changes the catalog only. Retries with a larger budget, and once behind a checkpoint when
  * there is no space. */
 int store_op_run(struct store *store, struct view *view, enum op_type type, op_plan_fn *plan, void *arg) WARN_UNUSED;
+/* Runs an operation as its record says. */
+int store_op_replay(struct store *store, struct view *view, const struct op_record *record, op_plan_fn *plan,
+                    void *arg) WARN_UNUSED;
 
 /* The steps, for operations with content. begin: budget, checks. enter: gate. finish: plans the batch, logs, applies.
  * end: releases all. */
-int op_begin(struct op_run *run, struct store *store, struct view *view, enum op_type type, unsigned edits,
-             uint64_t content_bytes, bool has_content) WARN_UNUSED;
+int op_begin(struct op_run *run, struct store *store, struct view *view, enum op_type type,
+             const struct op_record *replay, unsigned edits, uint64_t content_bytes, bool has_content) WARN_UNUSED;
 void op_enter_gate(struct op_run *run);
 void op_lock_catalog(struct op_run *run);
 int op_finish(struct op_run *run) WARN_UNUSED;
-void op_end(struct op_run *run);
+/* Undoes what was not applied, releases everything that the run holds. Harmless when repeated. */
+void op_release(struct op_run *run);
+/* op_release, then (no lock held any more) waits until the record is in the log file. rc: of the operation; returned
+ * unless the log fails. */
+int op_end(struct op_run *run, int rc) WARN_UNUSED;
 /* The whole relation goes with this operation. */
 int op_drop_relation(struct op_run *run, const struct inode *inode) WARN_UNUSED;
 /* What one try left for the next one to do better. */
@@ -177,10 +196,26 @@ int store_map_build_catalog(struct store *store) WARN_UNUSED;
 int store_checkpoint_locked(struct store *store, bool clean) WARN_UNUSED;
 /* Drops the pages of dead relations in one sweep. */
 void store_sweep_dead(struct store *store, const char *cause);
-int store_ceilings_raise_locked(struct store *store) WARN_UNUSED;
-/* Before an operation that may take a number: STORE-5. */
+/* Takes a new range for every number (STORE-5). */
+int store_ceilings_raise(struct store *store) WARN_UNUSED;
+/* Before an operation that may take a number. */
 int store_ceilings_ensure(struct store *store) WARN_UNUSED;
+/* Names the position at which replay starts, of the checkpoint that is in force. */
+int store_control_set_redo(struct store *store, lsn_no redo) WARN_UNUSED;
 int store_thread_start(struct store *store) WARN_UNUSED;
 void store_thread_stop(struct store *store);
+
+/* ---- recovery.c ---- */
+/* Starts a new log above everything that an earlier life used. */
+int store_log_open(struct store *store) WARN_UNUSED;
+/* log_options.raise_ceiling */
+int store_log_ceiling(void *arg, lsn_no end) WARN_UNUSED;
+/* Removes the segments that the control file no longer needs. */
+int store_log_forget_old(struct store *store) WARN_UNUSED;
+/* Replays what the log holds behind the checkpoint in force. */
+int store_recover(struct store *store) WARN_UNUSED;
+int store_names_replay(struct store *store, struct view *view, const struct op_record *record) WARN_UNUSED;
+int store_attr_replay(struct store *store, struct view *view, const struct op_record *record) WARN_UNUSED;
+int store_content_replay(struct store *store, struct view *view, const struct op_record *record) WARN_UNUSED;
 
 #endif

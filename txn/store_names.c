@@ -151,10 +151,18 @@ int op_destroy_inode(struct op_run *run, const struct inode *inode)
     return rc != 0 ? rc : op_drop_relation(run, inode);
 }
 
+static bool becomes_orphan(struct op_run *run, const struct inode *inode)
+{
+    if (run->replay != NULL) {
+        return (run->replay->flags & OP_KEEP_ORPHAN) != 0;
+    }
+    return !S_ISDIR(inode->mode) && store_file_is_open(run->store, run->view, inode->ino);
+}
+
 /* The inode has no name left (NAMES-3). */
 static int inode_lost_last_name(struct op_run *run, struct inode *inode)
 {
-    if (S_ISDIR(inode->mode) || !store_file_is_open(run->store, run->view, inode->ino)) {
+    if (!becomes_orphan(run, inode)) {
         return op_destroy_inode(run, inode);
     }
     run->op.flags |= OP_KEEP_ORPHAN;
@@ -207,13 +215,18 @@ struct create_arg {
     struct store_attr *out_attr;
 };
 
+static ino_no new_ino(struct op_run *run)
+{
+    return run->replay != NULL ? run->replay->ino : atomic_fetch_add(&run->store->next_ino, 1);
+}
+
 static struct inode new_inode(struct op_run *run, const struct create_arg *ca, const struct inode *dir)
 {
     const bool inherit_gid = (dir->mode & S_ISGID) != 0;
     const epoch_no epoch = cow_epoch(run->store->cow);
     const int64_t now = run->op.time_ns;
     struct inode inode = {
-        .ino = atomic_fetch_add(&run->store->next_ino, 1),
+        .ino = new_ino(run),
         .mode = ca->mode,
         .nlink = S_ISDIR(ca->mode) ? 2 : 1,
         .uid = ca->who.uid,
@@ -646,5 +659,82 @@ void store_destroy_orphan_or_log(struct store *store, struct view *view, ino_no 
         diag_log(store->diag, DIAG_WARNING,
                  "%s: inode %llu has no name and could not be removed: %s; the next start does it", store->dir,
                  (unsigned long long)ino, strerror(-rc));
+    }
+}
+
+/* ---- replay ---- */
+
+static struct store_name store_name_of(struct op_bytes bytes)
+{
+    return (struct store_name){.bytes = bytes.data, .size = bytes.size};
+}
+
+static int replay_create(struct store *store, struct view *view, const struct op_record *record)
+{
+    struct store_attr attr;
+    char target[4096] = "";
+    if (record->data.size >= sizeof target) {
+        return -EBADMSG;
+    }
+    if (record->data.size > 0) {
+        memcpy(target, record->data.data, record->data.size);
+    }
+    struct create_arg ca = {.parent = record->parent,
+                            .name = store_name_of(record->name),
+                            .mode = record->mode,
+                            .rdev = record->rdev,
+                            .who = {.uid = record->uid, .gid = record->gid},
+                            .target = S_ISLNK(record->mode) ? target : NULL,
+                            .out_attr = &attr};
+    return store_op_replay(store, view, record, plan_create, &ca);
+}
+
+static int replay_link(struct store *store, struct view *view, const struct op_record *record)
+{
+    struct store_attr attr;
+    struct link_arg la = {
+        .ino = record->ino, .parent = record->parent, .name = store_name_of(record->name), .out_attr = &attr};
+    return store_op_replay(store, view, record, plan_link, &la);
+}
+
+static int replay_unlink(struct store *store, struct view *view, const struct op_record *record)
+{
+    struct unlink_arg ua = {
+        .parent = record->parent, .name = store_name_of(record->name), .dir = record->type == OP_RMDIR};
+    return store_op_replay(store, view, record, plan_unlink, &ua);
+}
+
+static int replay_rename(struct store *store, struct view *view, const struct op_record *record)
+{
+    struct rename_arg ra = {.parent = record->parent,
+                            .parent2 = record->parent2,
+                            .name = store_name_of(record->name),
+                            .name2 = store_name_of(record->name2),
+                            .flags = (record->flags & OP_RENAME_EXCHANGE) != 0 ? STORE_RENAME_EXCHANGE : 0};
+    return store_op_replay(store, view, record, plan_rename, &ra);
+}
+
+static int replay_destroy(struct store *store, struct view *view, const struct op_record *record)
+{
+    ino_no ino = record->ino;
+    return store_op_replay(store, view, record, plan_destroy, &ino);
+}
+
+int store_names_replay(struct store *store, struct view *view, const struct op_record *record)
+{
+    switch (record->type) {
+    case OP_CREATE:
+        return replay_create(store, view, record);
+    case OP_LINK:
+        return replay_link(store, view, record);
+    case OP_UNLINK:
+    case OP_RMDIR:
+        return replay_unlink(store, view, record);
+    case OP_RENAME:
+        return replay_rename(store, view, record);
+    case OP_DESTROY:
+        return replay_destroy(store, view, record);
+    default:
+        return -EBADMSG;
     }
 }

@@ -34,13 +34,25 @@ void store_fail(struct store *store, const char *reason, int rc)
     }
 }
 
-int op_begin(struct op_run *run, struct store *store, struct view *view, enum op_type type, unsigned edits,
-             uint64_t content_bytes, bool has_content)
+/* Room for the largest record without content: two names and a link target, or a name and an attribute's value. */
+#define RECORD_MAX_BYTES 5120u
+
+static int reserve_log(struct op_run *run, uint64_t content_bytes)
+{
+    if (run->replay != NULL || run->store->log == NULL) {
+        return 0;
+    }
+    return log_reserve(run->store->log, RECORD_MAX_BYTES + content_bytes, &run->slot);
+}
+
+int op_begin(struct op_run *run, struct store *store, struct view *view, enum op_type type,
+             const struct op_record *replay, unsigned edits, uint64_t content_bytes, bool has_content)
 {
     memset(run, 0, sizeof *run);
     run->store = store;
     run->view = view;
     run->op.type = type;
+    run->replay = replay;
     run->edits = edits;
     int rc = store_check_writable(store);
     if (rc == 0) {
@@ -63,6 +75,10 @@ int op_begin(struct op_run *run, struct store *store, struct view *view, enum op
     rc = frame_budget_take(store->cache, pins, news, &run->budget);
     if (rc == 0) {
         catalog_batch_init(&run->batch, view);
+        rc = reserve_log(run, content_bytes);
+    }
+    if (rc != 0) {
+        frame_budget_release(&run->budget);
     }
     return rc;
 }
@@ -78,7 +94,7 @@ void op_lock_catalog(struct op_run *run)
     assert(run->gate_held);
     rwlock_lock_exclusive(&run->view->catalog_lock);
     run->catalog_held = true;
-    run->op.time_ns = store_now_ns(run->store);
+    run->op.time_ns = run->replay != NULL ? run->replay->time_ns : store_now_ns(run->store);
 }
 
 int op_drop_relation(struct op_run *run, const struct inode *inode)
@@ -105,7 +121,11 @@ int op_drop_relation(struct op_run *run, const struct inode *inode)
 static void op_apply(struct op_run *run)
 {
     struct store *store = run->store;
-    (void)log_append(&store->log, &run->op);
+    if (run->slot != NULL) {
+        run->position = log_append(store->log, &run->op, run->slot);
+        run->slot = NULL;
+    }
+    atomic_fetch_add(&store->changes, 1);
     if (run->content != NULL) {
         content_plan_apply(run->content);
         run->content = NULL;
@@ -130,7 +150,7 @@ int op_finish(struct op_run *run)
     return rc;
 }
 
-void op_end(struct op_run *run)
+void op_release(struct op_run *run)
 {
     content_plan_abandon(run->content);
     catalog_batch_free(&run->batch);
@@ -145,7 +165,22 @@ void op_end(struct op_run *run)
         cow_gate_leave(run->store->cow);
     }
     frame_budget_release(&run->budget);
-    memset(run, 0, sizeof *run);
+    log_unreserve(run->store->log, run->slot);
+    *run = (struct op_run){.store = run->store, .position = run->position};
+}
+
+int op_end(struct op_run *run, int rc)
+{
+    struct store *store = run->store;
+    op_release(run);
+    if (run->position == 0) {
+        return rc;
+    }
+    const int log_rc = log_write(store->log, run->position);
+    if (log_rc != 0) {
+        store_fail(store, "the log could not be written", log_rc);
+    }
+    return rc != 0 ? rc : log_rc;
 }
 
 void op_note_retry(const struct op_run *run, int rc, struct op_retry *retry)
@@ -160,7 +195,7 @@ bool op_wants_retry(struct store *store, int rc, struct op_retry *retry)
         retry->edits = retry->wanted_edits;
         return true;
     }
-    if (rc == -ENOSPC && retry->no_space && !retry->checkpointed) {
+    if (rc == -ENOSPC && retry->no_space && !retry->checkpointed && !store->recovering) {
         retry->checkpointed = true;
         return store_checkpoint(store) == 0;
     }
@@ -170,17 +205,17 @@ bool op_wants_retry(struct store *store, int rc, struct op_retry *retry)
 /* The inode became an orphan. When its last close came between plan and apply, nobody else destroys it (STORE-4). */
 static ino_no op_mark_orphan(struct op_run *run)
 {
-    if (run->orphan == INO_NONE || store_file_mark_orphan(run->store, run->view, run->orphan)) {
+    if (run->orphan == INO_NONE || run->replay != NULL || store_file_mark_orphan(run->store, run->view, run->orphan)) {
         return INO_NONE;
     }
     return run->orphan;
 }
 
-static int op_try(struct store *store, struct view *view, enum op_type type, op_plan_fn *plan, void *arg,
-                  struct op_retry *retry)
+static int op_try(struct store *store, struct view *view, enum op_type type, const struct op_record *replay,
+                  op_plan_fn *plan, void *arg, struct op_retry *retry)
 {
     struct op_run run;
-    int rc = op_begin(&run, store, view, type, retry->edits, 0, false);
+    int rc = op_begin(&run, store, view, type, replay, retry->edits, 0, false);
     if (rc != 0) {
         return rc;
     }
@@ -193,19 +228,30 @@ static int op_try(struct store *store, struct view *view, enum op_type type, op_
         destroy = rc == 0 ? op_mark_orphan(&run) : INO_NONE;
     }
     op_note_retry(&run, rc, retry);
-    op_end(&run);
+    rc = op_end(&run, rc);
     if (destroy != INO_NONE) {
         store_destroy_orphan_or_log(store, view, destroy);
     }
     return rc;
 }
 
-int store_op_run(struct store *store, struct view *view, enum op_type type, op_plan_fn *plan, void *arg)
+static int op_run(struct store *store, struct view *view, enum op_type type, const struct op_record *replay,
+                  op_plan_fn *plan, void *arg)
 {
     struct op_retry retry = {.edits = STORE_BATCH_EDITS};
     int rc;
     do {
-        rc = op_try(store, view, type, plan, arg, &retry);
+        rc = op_try(store, view, type, replay, plan, arg, &retry);
     } while (op_wants_retry(store, rc, &retry));
     return rc;
+}
+
+int store_op_run(struct store *store, struct view *view, enum op_type type, op_plan_fn *plan, void *arg)
+{
+    return op_run(store, view, type, NULL, plan, arg);
+}
+
+int store_op_replay(struct store *store, struct view *view, const struct op_record *record, op_plan_fn *plan, void *arg)
+{
+    return op_run(store, view, record->type, record, plan, arg);
 }

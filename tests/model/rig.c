@@ -7,9 +7,11 @@
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -48,13 +50,14 @@ void rig_must(struct rig *rig, int result, const char *what)
     }
 }
 
-static void open_store(struct rig *rig)
+static void open_store(struct rig *rig, bool read_only)
 {
     const struct store_options options = {
         .dev = rig->dev,
         .diag = &rig->diag,
         .dir = RIG_DIR,
         .cache_size_bytes = rig->config.cache_size_bytes,
+        .read_only = read_only,
     };
     rig_must(rig, store_open(&options, &rig->store, NULL), "store_open");
 }
@@ -88,7 +91,7 @@ void rig_init(struct rig *rig, const struct rig_config *config)
         .root_mode = 0755,
     };
     rig_must(rig, store_mkfs(&mkfs), "store_mkfs");
-    open_store(rig);
+    open_store(rig, false);
     rig->model = model_new(0755);
     rig->inode_limit = config->max_inodes;
     learn_root(rig);
@@ -110,6 +113,7 @@ void rig_destroy(struct rig *rig)
 {
     rig_close_handles(rig);
     rig_must(rig, store_close(rig->store), "store_close");
+    assert_int_equal(atomic_load(&rig->diag.damage_count), 0);
     model_free(rig->model);
     model_free(rig->durable);
     mem_device_destroy(rig->mem);
@@ -129,13 +133,31 @@ void rig_checkpoint(struct rig *rig)
     remember_durable(rig);
 }
 
+/* Everything is there, and nothing can be changed. */
+static void look_read_only(struct rig *rig)
+{
+    struct store_attr attr;
+    const struct store_name name = {"new", 3};
+    open_store(rig, true);
+    rig_compare(rig);
+    const int result = store_create(rig->store, store_live(rig->store), INO_ROOT, name, S_IFREG | 0644, 0,
+                                    (struct store_who){0, 0}, &attr);
+    if (result != -EROFS) {
+        rig_fail(rig, "create in a store opened read-only answers %d", result);
+    }
+    rig_must(rig, store_close(rig->store), "store_close");
+}
+
 void rig_reopen(struct rig *rig)
 {
     rig_note(rig, "clean close and reopen");
     model_begin(rig->model);
     rig_close_handles(rig);
     rig_must(rig, store_close(rig->store), "store_close");
-    open_store(rig);
+    if (test_random_chance(&rig->random, 30)) {
+        look_read_only(rig);
+    }
+    open_store(rig, false);
     remember_durable(rig);
     rig_compare(rig);
 }
@@ -145,7 +167,7 @@ void rig_kill_and_reopen(struct rig *rig)
     rig_note(rig, "kill and reopen");
     model_begin(rig->model);
     store_abandon(rig->store);
-    open_store(rig);
+    open_store(rig, false);
     for (unsigned i = 0; i < RIG_HANDLES; i++) {
         if (rig->handles[i].file != NULL) { /* died with the store; what had no name is gone */
             model_close(rig->model, rig->handles[i].inode);

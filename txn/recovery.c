@@ -1,0 +1,142 @@
+/*
+ * txn/recovery.c - from the checkpoint in force and the log behind it to a store that may be used.
+ *
+ * RECOVERY-1 Nothing is decided: each record goes through the plan and apply of its operation with the numbers that it
+ * carries. RECOVERY-2 Nothing of the old log is touched before a durable checkpoint that includes it names a new one: a
+ * crash at any point starts recovery again from the same place. RECOVERY-3 What a record finds must be what its
+ * operation found (sizes, names, inodes): anything else means that the log does not belong to this data directory or
+ * that the store is damaged, and the mount is refused.
+ */
+#include "txn/store_int.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define PROGRESS_RECORDS 100000u
+
+struct recovery {
+    struct store *store;
+    uint64_t records;
+    lsn_no position;
+};
+
+static int replay(struct store *store, const struct op_record *op)
+{
+    switch (op->type) {
+    case OP_CREATE:
+    case OP_LINK:
+    case OP_UNLINK:
+    case OP_RMDIR:
+    case OP_RENAME:
+    case OP_DESTROY:
+        return store_names_replay(store, store_live(store), op);
+    case OP_SETATTR:
+    case OP_SETXATTR:
+    case OP_REMOVEXATTR:
+        return store_attr_replay(store, store_live(store), op);
+    case OP_WRITE:
+    case OP_RESIZE:
+    case OP_PUNCH:
+        return store_content_replay(store, store_live(store), op);
+    default:
+        return -EBADMSG;
+    }
+}
+
+static void note_time(struct store *store, int64_t time_ns)
+{
+    if (time_ns > atomic_load(&store->last_time_ns)) {
+        atomic_store(&store->last_time_ns, time_ns);
+    }
+}
+
+static int replay_record(void *arg, lsn_no position, const struct op_record *op)
+{
+    struct recovery *recovery = arg;
+    struct store *store = recovery->store;
+    const int rc = replay(store, op);
+    if (rc != 0) {
+        char text[512];
+        (void)op_record_print(op, text, sizeof text);
+        diag_log(store->diag, DIAG_ERROR, "%s: log position %" PRIu64 ": %s could not be replayed: %s", store->dir,
+                 position, text, strerror(-rc));
+        return rc == -ENOSPC || rc == -ENOMEM ? rc : -EIO;
+    }
+    note_time(store, op->time_ns);
+    recovery->position = position;
+    if (++recovery->records % PROGRESS_RECORDS == 0) {
+        diag_log(store->diag, DIAG_INFO, "redo: %" PRIu64 " records, log position %" PRIu64, recovery->records,
+                 position);
+    }
+    return 0;
+}
+
+static struct log_reader_options reader_options(const struct store *store)
+{
+    struct log_reader_options options = {.dev = store->dev,
+                                         .diag = store->diag,
+                                         .dir = store->dir,
+                                         .segment_size = store->log_segment_size,
+                                         .from = store->control.redo_lsn};
+    memcpy(options.store_id, store->control.store_id, sizeof options.store_id);
+    return options;
+}
+
+static void report_done(struct store *store, const struct recovery *recovery, lsn_no end, bool torn, uint64_t start_ns)
+{
+    struct bufcache_stats stats;
+    bufcache_get_stats(store->cache, &stats);
+    const uint64_t ms = (io_monotonic_ns(store->dev) - start_ns) / 1000000;
+    diag_log(store->diag, DIAG_INFO,
+             "redo done at %" PRIu64 "%s: %" PRIu64 " ms, %" PRIu64 " records, %" PRIu64 " sweeps, %" PRIu64
+             " tags read, %" PRIu64 " pages discarded",
+             end, torn ? " (torn tail cut)" : "", ms, recovery->records, stats.sweeps, stats.tags_read, stats.discards);
+}
+
+int store_recover(struct store *store)
+{
+    const struct log_reader_options options = reader_options(store);
+    struct recovery recovery = {.store = store};
+    lsn_no end = 0;
+    bool torn = false;
+    const uint64_t start_ns = io_monotonic_ns(store->dev);
+    note_time(store, store->control.written_ns);
+    if (store->control.clean) {
+        return 0;
+    }
+    diag_log(store->diag, DIAG_INFO, "redo starts at %" PRIu64, store->control.redo_lsn);
+    store->recovering = true;
+    int rc = log_read(&options, replay_record, &recovery, &end, &torn);
+    store->recovering = false;
+    store_sweep_dead(store, "redo");
+    if (rc == 0) {
+        report_done(store, &recovery, end, torn, start_ns);
+    }
+    return rc;
+}
+
+int store_log_open(struct store *store)
+{
+    const struct log_reader_options reader = reader_options(store);
+    lsn_no segments_end = 0;
+    const int rc = log_find_end_of_segments(&reader, &segments_end);
+    if (rc != 0) {
+        return rc;
+    }
+    struct log_options options = {.dev = store->dev,
+                                  .diag = store->diag,
+                                  .dir = store->dir,
+                                  .segment_size = store->log_segment_size,
+                                  .start = store->log_start > segments_end ? store->log_start : segments_end,
+                                  .raise_ceiling = store_log_ceiling,
+                                  .arg = store};
+    memcpy(options.store_id, store->control.store_id, sizeof options.store_id);
+    return log_open(&options, &store->log);
+}
+
+int store_log_forget_old(struct store *store)
+{
+    const struct log_reader_options reader = reader_options(store);
+    return log_remove_below(&reader, store->control.redo_lsn);
+}
