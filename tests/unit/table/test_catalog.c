@@ -112,6 +112,19 @@ static void removals_merge_pages(void **state)
     fixture_close(&fixture);
 }
 
+static void removals_lower_the_tree(void **state)
+{
+    (void)state;
+    struct fixture fixture;
+    fixture_open(&fixture, 1, BUFCACHE_MIN_FRAMES);
+    put_range(&fixture, 0, 7400, 200);
+    assert_int_equal(3, fixture.live->root.height);
+    remove_range(&fixture, 20, 7380);
+    assert_int_equal(1, fixture.live->root.height);
+    assert_int_equal(1, used_blocks(&fixture));
+    fixture_close(&fixture);
+}
+
 static void unchanged_items_change_no_page(void **state)
 {
     (void)state;
@@ -374,52 +387,78 @@ static void reopened_tree_has_the_same_items(void **state)
 
 /* ---- a page that is valid by itself but does not fit where it stands ---- */
 
-struct first_leaf {
+struct leaf_search {
+    unsigned leaves_left; /* 0: the next one is it */
     block_no block;
 };
 
-static int find_first_leaf(void *arg, struct page_ptr ptr, uint8_t level)
+static int find_leaf_block(void *arg, struct page_ptr ptr, uint8_t level)
 {
-    struct first_leaf *leaf = arg;
-    if (level == 0) {
-        leaf->block = ptr.block;
+    struct leaf_search *search = arg;
+    if (level == 0 && search->leaves_left-- == 0) {
+        search->block = ptr.block;
         return 1;
     }
     return 0;
 }
 
-static void leaf_outside_its_range_is_damage(void **state)
+/* Changes the key of the first or last item of the nth leaf on the device, with a right checksum. */
+static void move_key_on_disk(struct fixture *fixture, unsigned leaf_number, bool last, uint64_t sub)
+{
+    struct leaf_search search = {.leaves_left = leaf_number};
+    assert_int_equal(1, catalog_visit(fixture->catalog, &fixture->live->root, NULL, find_leaf_block, &search));
+    size_t run = 0;
+    uint8_t *page = mem_device_file_bytes(fixture->mem, FIXTURE_FILE, (uint64_t)search.block * BLOCK_SIZE, &run);
+    assert_non_null(page);
+    assert_int_equal(BLOCK_SIZE, run);
+    struct page_header *header = (struct page_header *)page;
+    struct catalog_item_head *heads = (struct catalog_item_head *)(page + PAGE_HEADER_SIZE);
+    heads[last ? le16_get(header->count) - 1 : 0].key.sub = le64_of(sub);
+    header->checksum = le64_of(checksum_64(page + 8, BLOCK_SIZE - 8, 0));
+}
+
+/* Every way to that leaf finds the damage. */
+static void check_damage_at(struct fixture *fixture, struct catalog_key key)
+{
+    uint8_t buffer[100];
+    size_t size = 0;
+    const struct model none = {0};
+    struct model_compare compare = {.model = &none};
+    rwlock_lock_shared(&fixture->live->catalog_lock);
+    assert_int_equal(-EIO, catalog_get(fixture->live, &key, buffer, sizeof buffer, &size));
+    assert_int_equal(1, atomic_load(&fixture->diag.damage_count));
+    assert_int_equal(-EIO, catalog_scan(fixture->live, &key, &key, model_compare_item, &compare));
+    rwlock_unlock_shared(&fixture->live->catalog_lock);
+    assert_int_equal(-EIO, catalog_check(&fixture->diag, fixture->catalog, &fixture->live->root, NULL));
+    struct catalog_batch batch;
+    catalog_batch_init(&batch, fixture->live);
+    assert_int_equal(0, catalog_batch_remove(&batch, &key));
+    assert_int_equal(-EIO, fixture_run(fixture, &batch, true));
+    catalog_batch_free(&batch);
+    assert_int_equal(0, fixture_pinned(fixture));
+}
+
+static void leaf_beyond_its_range_is_damage(void **state)
 {
     (void)state;
     struct fixture fixture;
     fixture_open(&fixture, 1, BUFCACHE_MIN_FRAMES);
     put_range(&fixture, 100, 1000, 100);
     fixture_reopen(&fixture, BUFCACHE_MIN_FRAMES);
-    const struct catalog_root root = fixture.live->root;
-    struct first_leaf leaf = {0};
-    assert_int_equal(1, catalog_visit(fixture.catalog, &root, NULL, find_first_leaf, &leaf));
-    size_t run = 0;
-    uint8_t *page = mem_device_file_bytes(fixture.mem, FIXTURE_FILE, (uint64_t)leaf.block * BLOCK_SIZE, &run);
-    assert_non_null(page);
-    assert_int_equal(BLOCK_SIZE, run);
-    struct catalog_item_head *heads = (struct catalog_item_head *)(page + PAGE_HEADER_SIZE);
-    const unsigned last = le16_get(((struct page_header *)page)->count) - 1u;
-    heads[last].key.sub = le64_of(100000);
-    ((struct page_header *)page)->checksum = le64_of(checksum_64(page + 8, BLOCK_SIZE - 8, 0));
+    move_key_on_disk(&fixture, 0, true, 100000);
+    check_damage_at(&fixture, item_key(100));
+    fixture_close(&fixture);
+}
 
-    const struct catalog_key key = item_key(100);
-    uint8_t buffer[100];
-    size_t size = 0;
-    rwlock_lock_shared(&fixture.live->catalog_lock);
-    assert_int_equal(-EIO, catalog_get(fixture.live, &key, buffer, sizeof buffer, &size));
-    rwlock_unlock_shared(&fixture.live->catalog_lock);
-    assert_int_equal(1, atomic_load(&fixture.diag.damage_count));
-    assert_int_equal(-EIO, catalog_check(&fixture.diag, fixture.catalog, &root, NULL));
-    struct catalog_batch batch;
-    catalog_batch_init(&batch, fixture.live);
-    assert_int_equal(0, catalog_batch_remove(&batch, &key));
-    assert_int_equal(-EIO, fixture_run(&fixture, &batch, true));
-    catalog_batch_free(&batch);
+static void leaf_before_its_range_is_damage(void **state)
+{
+    (void)state;
+    struct fixture fixture;
+    fixture_open(&fixture, 1, BUFCACHE_MIN_FRAMES);
+    put_range(&fixture, 100, 1000, 100);
+    fixture_reopen(&fixture, BUFCACHE_MIN_FRAMES);
+    move_key_on_disk(&fixture, 1, false, 5);
+    check_damage_at(&fixture, item_key(100 + 70)); /* 66 items of 122 bytes fill a leaf */
     fixture_close(&fixture);
 }
 
@@ -463,6 +502,7 @@ int main(void)
         cmocka_unit_test(empty_tree_reads_nothing),
         cmocka_unit_test(ascending_inserts_fill_pages),
         cmocka_unit_test(removals_merge_pages),
+        cmocka_unit_test(removals_lower_the_tree),
         cmocka_unit_test(unchanged_items_change_no_page),
         cmocka_unit_test(private_pages_change_in_place),
         cmocka_unit_test(large_batch_takes_one_plan),
@@ -473,7 +513,8 @@ int main(void)
         cmocka_unit_test(full_disk_fails_the_plan_only),
         cmocka_unit_test(read_errors_fail_the_plan_only),
         cmocka_unit_test(reopened_tree_has_the_same_items),
-        cmocka_unit_test(leaf_outside_its_range_is_damage),
+        cmocka_unit_test(leaf_beyond_its_range_is_damage),
+        cmocka_unit_test(leaf_before_its_range_is_damage),
         cmocka_unit_test(visit_reads_no_leaf),
         cmocka_unit_test(random_batches_small_values_equal_model),
         cmocka_unit_test(random_batches_large_values_equal_model),
