@@ -20,6 +20,8 @@
  * a truncate to the same size and an exchange of directories do to it (filesystems differ): such a step sets it;
  *   - never st_ino, st_blocks, st_blksize, atime, ctime; but names that share an inode on one side share one on the
  *     other;
+ *   - not the attributes of an open FIFO or directory that has lost its name: the kernel opens a FIFO by itself, so
+ * that tblfs does not know of it;
  *   - no stores through a mapping into a file that got appended rows while a descriptor could map it, and none through
  *     an O_APPEND descriptor: appended rows are protected from them by design (docs/POSIX.md).
  */
@@ -51,7 +53,7 @@
 #define CONTENT_ALL_MAX  131072u /* files up to this size are compared whole after each step */
 #define VALUE_MAX        300u    /* so that ext4 finds room for all attributes of a file in one block */
 #define PATH_SIZE        PATH_MAX
-#define INO_CELLS        8192u
+#define FILES_MAX        65536u
 #define RELEASE_STEPS    64u /* a closed descriptor may be known to the daemon for some steps more */
 #define PAIRS_MAX        4096u
 #define NAMES_MAX        4096u
@@ -64,6 +66,14 @@ struct side {
     char text[65536];     /* names listed, NUL-terminated and sorted */
     size_t text_size;
     int64_t result;
+};
+
+/* A plain file that could be mapped; by inode number and time of birth, because inode numbers are used again. */
+struct seen_file {
+    uint64_t ino; /* 0: free */
+    int64_t birth_ns;
+    uint64_t mappable_step; /* last step at which a read-write descriptor was open */
+    bool is_protected;      /* no stores through mappings any more */
 };
 
 struct pair {
@@ -80,8 +90,8 @@ struct run {
     int64_t start_ns;
     bool directory_links, xattrs, allocate_modes[64], print;
     uint64_t done[GEN_KIND_COUNT], failed[GEN_KIND_COUNT], skipped;
-    bool is_protected[INO_CELLS];      /* no stores through mappings; by cell_of */
-    uint64_t mappable_step[INO_CELLS]; /* last step at which a read-write descriptor was open */
+    struct seen_file files[FILES_MAX];
+    struct seen_file *mappable[GEN_SLOTS]; /* what a read-write slot is open on */
     struct pair pairs[PAIRS_MAX];
     size_t pair_count;
 };
@@ -177,7 +187,8 @@ static int64_t do_mmap_write(struct side *side, const struct gen_op *op)
     if (map == MAP_FAILED)
         return -errno;
     gen_fill(op->data_seed, map + (offset - map_start), size);
-    const int64_t result = result_of(msync(map, map_size, MS_SYNC));
+    /* Mostly it is left to the kernel when to write: before an append or a truncate that comes later, or after. */
+    const int64_t result = result_of(msync(map, map_size, op->data_seed % 8 == 0 ? MS_SYNC : MS_ASYNC));
     munmap(map, map_size);
     return result;
 }
@@ -447,6 +458,8 @@ static void compare_stat(struct run *run, const char *what, const struct stat *p
         compare_number(run, what, "link count", (intmax_t)plain->st_nlink, (intmax_t)mounted->st_nlink);
     if (!S_ISDIR(plain->st_mode))
         compare_number(run, what, "size", plain->st_size, mounted->st_size);
+    if (S_ISFIFO(plain->st_mode)) /* written and read by the kernel alone, which does not tell a FUSE filesystem */
+        return;
     if (is_set_by_hand(run, mtime_ns(plain)) || is_set_by_hand(run, mtime_ns(mounted)))
         compare_number(run, what, "mtime", mtime_ns(plain), mtime_ns(mounted));
 }
@@ -518,6 +531,8 @@ static void compare_slot(struct run *run, unsigned slot, bool whole)
     if (fds[0] < 0)
         return;
     snprintf(what, sizeof what, "slot %u", slot);
+    if (fstat(fds[0], &plain) == 0 && !S_ISREG(plain.st_mode) && plain.st_nlink == 0)
+        return;
     if (fstat(fds[0], &plain) < 0 || fstat(fds[1], &mounted) < 0)
         differ(run, "fstat of slot %u: %s", slot, strerror(errno));
     compare_stat(run, what, &plain, &mounted);
@@ -701,30 +716,43 @@ static bool is_xattr_kind(enum gen_kind kind)
     return kind == GEN_SETXATTR || kind == GEN_GETXATTR || kind == GEN_LISTXATTR || kind == GEN_REMOVEXATTR;
 }
 
-/* The cell of a plain file: by inode number and time of birth, because inode numbers are used again. */
-static unsigned cell_of(int fd)
+static struct seen_file *seen_file_of(struct run *run, int fd)
 {
     struct statx stx = {0};
-    (void)!statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &stx);
-    const uint64_t birth = (uint64_t)stx.stx_btime.tv_sec * 1000000007u + stx.stx_btime.tv_nsec / 1000u;
-    return (unsigned)((stx.stx_ino * 31u + birth) % INO_CELLS);
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &stx) < 0)
+        differ(run, "plain: statx: %s", strerror(errno));
+    const int64_t birth_ns = stx.stx_btime.tv_sec * 1000000000 + stx.stx_btime.tv_nsec;
+    for (uint64_t i = 0; i < FILES_MAX; i++) {
+        struct seen_file *file = &run->files[(stx.stx_ino + i) % FILES_MAX];
+        if (file->ino == 0)
+            *file = (struct seen_file){.ino = stx.stx_ino, .birth_ns = birth_ns};
+        if (file->ino == stx.stx_ino && file->birth_ns == birth_ns)
+            return file;
+    }
+    differ(run, "more than %u files: make FILES_MAX larger for so many steps", FILES_MAX);
 }
 
 /* Read-write descriptors count as long as the daemon may know them (protected rows: see the top). */
 static void note_mappable(struct run *run)
 {
-    for (unsigned slot = 0; slot < GEN_SLOTS; slot++) {
-        const int fd = run->plain.fds[slot];
-        if (fd >= 0 && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR)
-            run->mappable_step[cell_of(fd)] = run->step;
-    }
+    for (unsigned slot = 0; slot < GEN_SLOTS; slot++)
+        if (run->plain.fds[slot] >= 0 && run->mappable[slot] != NULL)
+            run->mappable[slot]->mappable_step = run->step;
+}
+
+static void note_open(struct run *run)
+{
+    const int fd = run->plain.fds[run->op.slot];
+    if (run->op.kind == GEN_CREATE || run->op.kind == GEN_OPEN)
+        run->mappable[run->op.slot] =
+            fd >= 0 && (run->op.open_flags & O_ACCMODE) == O_RDWR ? seen_file_of(run, fd) : NULL;
 }
 
 static void note_append_to(struct run *run, int fd)
 {
-    const unsigned cell = cell_of(fd);
-    if (run->mappable_step[cell] != 0 && run->step - run->mappable_step[cell] < RELEASE_STEPS)
-        run->is_protected[cell] = true;
+    struct seen_file *file = seen_file_of(run, fd);
+    if (file->mappable_step != 0 && run->step - file->mappable_step < RELEASE_STEPS)
+        file->is_protected = true;
 }
 
 static void note_append(struct run *run)
@@ -757,7 +785,7 @@ static bool should_skip_slot(struct run *run)
     if (op->kind == GEN_ALLOCATE)
         return !run->allocate_modes[op->flags];
     if (op->kind == GEN_MMAP_WRITE)
-        return (fcntl(fd, F_GETFL) & O_APPEND) != 0 || run->is_protected[cell_of(fd)];
+        return (fcntl(fd, F_GETFL) & O_APPEND) != 0 || seen_file_of(run, fd)->is_protected;
     return false;
 }
 
@@ -847,6 +875,7 @@ static void step(struct run *run)
     run->plain.result = carry_out(run, &run->plain, &run->op);
     record(run);
     run->mounted.result = carry_out(run, &run->mounted, &run->op);
+    note_open(run);
     note_append(run);
     settle_mtime(run, &run->plain);
     settle_mtime(run, &run->mounted);
@@ -1033,6 +1062,7 @@ static void run_steps(struct run *run, uint64_t steps)
     struct gen_config config = gen_config_default();
     config.max_file_bytes = UINT64_C(2) << 20;
     config.set_id_modes = true;
+    config.weights[GEN_FSYNC] = 2; /* it is slow, and the remounts say more */
     assert(config.max_write_bytes <= DATA_MAX);
     gen_init(&run->gen, run->seed, &config);
     test_random_init(&run->random, run->seed ^ UINT64_C(0x5eed));
