@@ -10,8 +10,8 @@
  * pinned otherwise), fsm_build_finish. Blocks allocated or freed meanwhile are accounted for. Until it is ready the
  * relation allocates at the end of its file.
  *
- * A relation has no map until fsm_init_empty, fsm_build_begin or the first fsm_reserve makes one; a map made by the last
- * two starts not ready. It lives as long as the in-core relation: whoever writes a relation keeps a reference.
+ * A relation has no map until fsm_init_empty, fsm_build_begin or the first fsm_reserve makes one; a map made by the
+ * last two starts not ready. It lives as long as the in-core relation: whoever writes a relation keeps a reference.
  *
  * Locks: each call takes the map's own lock (LOCK_RANK_FSM) and may call relation_* inside. All are thread-safe.
  */

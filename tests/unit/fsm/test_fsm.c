@@ -6,8 +6,10 @@
 #include "tests/lib/test_support.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -532,6 +534,75 @@ static void random_operations_agree_with_array(void **state)
     free(m);
 }
 
+/* ---- threads ---- */
+
+#define THREADS       4u
+#define THREAD_ROUNDS 2000u
+#define THREAD_BLOCKS 16384u
+
+struct thread_job {
+    struct relation *relation;
+    _Atomic uint8_t *owned; /* THREAD_BLOCKS of them */
+    uint64_t seed;
+    unsigned collisions;
+};
+
+static void *thread_run(void *arg)
+{
+    struct thread_job *job = arg;
+    struct test_random random;
+    test_random_init(&random, job->seed);
+    for (unsigned round = 0; round < THREAD_ROUNDS; round++) {
+        const uint32_t want = (uint32_t)test_random_range(&random, 1, 8);
+        block_no first = 0;
+        if (fsm_reserve(job->relation, want) != 0) {
+            job->collisions++;
+            return NULL;
+        }
+        const uint32_t got = fsm_allocate_run(job->relation, (block_no)test_random_below(&random, 1000), want, &first);
+        fsm_unreserve(job->relation, want - got);
+        for (uint32_t i = 0; i < got; i++)
+            job->collisions += atomic_exchange(&job->owned[first + i], 1) != 0;
+        if (test_random_chance(&random, 10))
+            continue; /* keeps them */
+        for (uint32_t i = 0; i < got; i++)
+            atomic_store(&job->owned[first + i], 0);
+        fsm_free(job->relation, first, got);
+    }
+    return NULL;
+}
+
+static void threads_never_share_a_block(void **state)
+{
+    struct fixture *f = *state;
+    _Atomic uint8_t *owned = calloc(THREAD_BLOCKS, sizeof *owned);
+    struct thread_job jobs[THREADS];
+    pthread_t threads[THREADS];
+    const uint64_t seed = test_seed("unit/fsm/test_fsm");
+    assert_non_null(owned);
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    for (unsigned i = 0; i < THREADS; i++) {
+        jobs[i] = (struct thread_job){.relation = f->relation, .owned = owned, .seed = seed * THREADS + i};
+        assert_int_equal(pthread_create(&threads[i], NULL, thread_run, &jobs[i]), 0);
+    }
+    for (unsigned round = 0; round < 50; round++) {
+        uint32_t cut = 0;
+        assert_int_equal(fsm_trim(f->relation, &cut), 0);
+    }
+    uint32_t used = 0;
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(jobs[i].collisions, 0);
+    }
+    for (block_no block = 0; block < THREAD_BLOCKS; block++) {
+        assert_int_equal(fsm_is_used(f->relation, block), owned[block] != 0);
+        used += owned[block];
+    }
+    assert_int_equal(stats_of(f).used_blocks, used);
+    assert_int_equal(stats_of(f).reserved_blocks, 0);
+    free((void *)owned);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -556,6 +627,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(trim_cuts_free_blocks_at_the_end_only, set_up, tear_down),
         cmocka_unit_test_setup_teardown(trim_to_nothing_allows_going_on, set_up, tear_down),
         cmocka_unit_test_setup_teardown(trim_failing_changes_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(threads_never_share_a_block, set_up, tear_down),
         cmocka_unit_test_setup_teardown(random_operations_agree_with_array, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

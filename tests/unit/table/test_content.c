@@ -401,6 +401,9 @@ static void wrong_root_count_is_damage(void **state)
     assert_int_equal(content_check(&f->diag, f->table, &wrong), -EIO);
     assert_in_range(f->diag.damage_count, 1, 10);
     wrong = f->root;
+    wrong.bytes = CONTENT_MAX_BYTES + 1;
+    assert_int_equal(content_read(f->table, &wrong, 0, bytes, 10, &got), -EIO);
+    wrong = f->root;
     wrong.height = 7;
     assert_int_equal(content_read(f->table, &wrong, 0, bytes, 10, &got), -EIO);
     wrong.height = 0;
@@ -410,6 +413,104 @@ static void wrong_root_count_is_damage(void **state)
     const struct op op = {.kind = RESIZE, .offset = 1};
     assert_int_equal(run_in_view(f, f->view, &wrong, &op, APPLY), -EIO);
     check_space(f);
+    free(bytes);
+    fixture_destroy(f);
+}
+
+static void wrong_leaf_count_is_damage(void **state)
+{
+    struct fixture *f = fixture_create(BUFCACHE_MIN_FRAMES);
+    char bytes[8];
+    size_t got = 0;
+    struct content_pieces pieces;
+    (void)state;
+    write_at(f, 0, "abcd", 4);
+    struct content_root wrong = f->root;
+    wrong.bytes = 5;
+    assert_int_equal(content_read(f->table, &wrong, 0, bytes, 5, &got), -EIO);
+    assert_int_equal(content_read_pieces(f->table, &wrong, 0, 5, &pieces), -EIO);
+    assert_int_equal(content_check(&f->diag, f->table, &wrong), -EIO);
+    struct op op = {.kind = WRITE, .offset = 5, .size = 1, .bytes = (const uint8_t *)"e"};
+    assert_int_equal(run_in_view(f, f->view, &wrong, &op, APPLY), -EIO);
+    check_all(f, (const uint8_t *)"abcd", 4);
+    fixture_destroy(f);
+}
+
+static void pieces_of_a_shredded_file_are_refused_but_reading_works(void **state)
+{
+    struct fixture *f = fixture_create(BUFCACHE_MIN_FRAMES);
+    uint8_t *bytes = calloc(1, MIB);
+    struct content_pieces pieces;
+    (void)state;
+    assert_non_null(bytes);
+    resize_to(f, MIB);
+    for (uint64_t offset = 0; offset < MIB; offset += MIB / 256) {
+        bytes[offset + 9] = 'x';
+        write_at(f, offset + 9, "x", 1);
+    }
+    assert_int_equal(content_read_pieces(f->table, &f->root, 0, MIB, &pieces), -E2BIG);
+    check_all(f, bytes, MIB);
+    check_pieces(f, &f->root, bytes, 0, 100);
+    free(bytes);
+    fixture_destroy(f);
+}
+
+static void pieces_of_a_hole_are_zeros_and_pin_nothing(void **state)
+{
+    struct fixture *f = fixture_create(BUFCACHE_MIN_FRAMES);
+    uint8_t *zeros = calloc(1, MIB);
+    struct content_pieces pieces;
+    (void)state;
+    assert_non_null(zeros);
+    resize_to(f, UINT64_C(1) << 50);
+    assert_int_equal(content_read_pieces(f->table, &f->root, UINT64_C(1) << 49, MIB, &pieces), 0);
+    assert_int_equal(pieces.frame_count, 0);
+    assert_int_equal(pieces.size_bytes, MIB);
+    for (unsigned i = 0; i < pieces.count; i++)
+        assert_memory_equal(pieces.iov[i].iov_base, zeros, pieces.iov[i].iov_len);
+    content_pieces_release(&pieces);
+    assert_int_equal(content_read_pieces(f->table, &f->root, 0, SIZE_MAX, &pieces), -E2BIG);
+    free(zeros);
+    fixture_destroy(f);
+}
+
+static void pieces_keep_their_bytes_when_the_file_changes(void **state)
+{
+    struct fixture *f = fixture_create(BUFCACHE_MIN_FRAMES);
+    uint8_t *bytes = pattern_create(20 * LEAF);
+    struct content_pieces pieces;
+    (void)state;
+    write_at(f, 0, bytes, 20 * LEAF);
+    assert_int_equal(content_read_pieces(f->table, &f->root, 10, 15 * LEAF, &pieces), 0);
+    memset(bytes, 'z', 100);
+    write_at(f, 0, bytes, 100);
+    resize_to(f, 3);
+    uint8_t *old = pattern_create(20 * LEAF);
+    uint64_t offset = 10;
+    for (unsigned i = 0; i < pieces.count; i++) {
+        assert_memory_equal(pieces.iov[i].iov_base, old + offset, pieces.iov[i].iov_len);
+        offset += pieces.iov[i].iov_len;
+    }
+    content_pieces_release(&pieces);
+    check_all(f, bytes, 3);
+    free(old);
+    free(bytes);
+    fixture_destroy(f);
+}
+
+static void cold_read_takes_neighbours_in_one_call(void **state)
+{
+    struct fixture *f = fixture_create(2048);
+    uint8_t *bytes = pattern_create(256 * LEAF);
+    struct bufcache_stats stats;
+    (void)state;
+    write_at(f, 0, bytes, 256 * LEAF);
+    reopen(f, 2048);
+    content_prefetch(f->table, &f->root, 0, 256 * LEAF);
+    check_pieces(f, &f->root, bytes, 0, 256 * LEAF);
+    bufcache_get_stats(f->cache, &stats);
+    assert_int_equal(stats.pages_read, 257);
+    assert_in_range(stats.read_calls, 2, 8);
     free(bytes);
     fixture_destroy(f);
 }
@@ -441,25 +542,25 @@ static void every_flipped_page_is_damage_or_harmless(void **state)
 static void random_operations_agree_with_array(void **state)
 {
     (void)state;
-    random_operations_agree(4096, 3 * MIB, test_is_long() ? 30000 : 1500);
+    random_operations_agree(TEST_NAME, 4096, 3 * MIB, test_is_long() ? 30000 : 700);
 }
 
 static void random_operations_in_a_small_cache_agree_with_array(void **state)
 {
     (void)state;
-    random_operations_agree(BUFCACHE_MIN_FRAMES, 60 * LEAF, test_is_long() ? 60000 : 3000);
+    random_operations_agree(TEST_NAME, BUFCACHE_MIN_FRAMES, 60 * LEAF, test_is_long() ? 60000 : 1000);
 }
 
 static void failed_extension_changes_nothing(void **state)
 {
     (void)state;
-    random_operations_with_faults(2048, MIB, MEM_CALL_ALLOCATE, ENOSPC, 150);
+    random_operations_with_faults(TEST_NAME, 2048, MIB, MEM_CALL_ALLOCATE, ENOSPC, 60);
 }
 
 static void failed_read_changes_nothing(void **state)
 {
     (void)state;
-    random_operations_with_faults(BUFCACHE_MIN_FRAMES, 60 * LEAF, MEM_CALL_READ, EIO, 300);
+    random_operations_with_faults(TEST_NAME, BUFCACHE_MIN_FRAMES, 60 * LEAF, MEM_CALL_READ, EIO, 100);
 }
 
 static void full_disk_refuses_and_goes_on_after_truncation(void **state)
@@ -516,6 +617,11 @@ int main(void)
         cmocka_unit_test(bulk_load_in_128_kib_pieces_lies_in_file_order),
         cmocka_unit_test(bulk_load_in_100_byte_pieces_lies_in_file_order),
         cmocka_unit_test(wrong_root_count_is_damage),
+        cmocka_unit_test(wrong_leaf_count_is_damage),
+        cmocka_unit_test(pieces_of_a_shredded_file_are_refused_but_reading_works),
+        cmocka_unit_test(pieces_of_a_hole_are_zeros_and_pin_nothing),
+        cmocka_unit_test(pieces_keep_their_bytes_when_the_file_changes),
+        cmocka_unit_test(cold_read_takes_neighbours_in_one_call),
         cmocka_unit_test(every_flipped_page_is_damage_or_harmless),
         cmocka_unit_test(random_operations_agree_with_array),
         cmocka_unit_test(random_operations_in_a_small_cache_agree_with_array),

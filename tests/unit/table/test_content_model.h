@@ -288,6 +288,7 @@ static inline struct leaf_order leaf_order_of(struct fixture *f)
 /* ---- random operations ---- */
 
 #define MODEL_MAX   (6 * MIB)
+#define MODEL_FILL  (17 * 30 * LEAF) /* 4 MiB: what it begins with */
 #define HOLDERS_MAX 4u
 
 struct held {
@@ -306,7 +307,7 @@ struct model {
     struct held held[HOLDERS_MAX];
 };
 
-static inline struct model *model_create(uint64_t frames, uint64_t write_max)
+static inline struct model *model_create(const char *test_name, uint64_t frames, uint64_t write_max)
 {
     struct model *m = calloc(1, sizeof *m);
     assert_non_null(m);
@@ -316,10 +317,10 @@ static inline struct model *model_create(uint64_t frames, uint64_t write_max)
     m->fresh = malloc(MODEL_MAX);
     assert_non_null(m->bytes);
     assert_non_null(m->fresh);
-    test_random_init(&m->random, test_seed(TEST_NAME));
-    test_random_bytes(&m->random, m->bytes, MODEL_MAX);
-    for (uint64_t offset = 0; offset < MODEL_MAX; offset += 30 * LEAF)
-        write_at(m->f, offset, m->bytes + offset, MODEL_MAX - offset < 30 * LEAF ? MODEL_MAX - offset : 30 * LEAF);
+    test_random_init(&m->random, test_seed(test_name));
+    test_random_bytes(&m->random, m->bytes, MODEL_FILL);
+    for (uint64_t offset = 0; offset < MODEL_FILL; offset += 30 * LEAF)
+        write_at(m->f, offset, m->bytes + offset, 30 * LEAF);
     return m;
 }
 
@@ -369,13 +370,13 @@ static inline uint64_t random_offset(struct model *m)
     }
 }
 
-/* Mostly a little up or down, so that trees stay large. */
+/* Mostly a little up or down, so that trees stay large; there must be room behind the end too. */
 static inline void random_resize(struct model *m, struct op *op)
 {
     const uint64_t size = m->f->root.bytes, step = random_size(m, 100 * LEAF);
     op->kind = RESIZE;
-    if (test_random_chance(&m->random, 10))
-        op->offset = test_random_below(&m->random, MODEL_MAX);
+    if (test_random_chance(&m->random, size > MODEL_FILL ? 60 : 10))
+        op->offset = test_random_below(&m->random, MODEL_FILL);
     else if (test_random_chance(&m->random, 50))
         op->offset = size > step ? size - step : 0;
     else
@@ -472,9 +473,9 @@ static inline void random_step(struct model *m)
     assert_in_range(m->f->root.height, 0, 4);
 }
 
-static inline void random_operations_agree(uint64_t frames, uint64_t write_max, unsigned steps)
+static inline void random_operations_agree(const char *test_name, uint64_t frames, uint64_t write_max, unsigned steps)
 {
-    struct model *m = model_create(frames, write_max);
+    struct model *m = model_create(test_name, frames, write_max);
     for (unsigned step = 0; step < steps; step++) {
         random_step(m);
         if (step % 50 == 0)
@@ -517,10 +518,10 @@ static inline void fault_step(struct model *m, enum mem_call call, int error)
 }
 
 /* Failing device calls of one kind between random operations; `faults` counts those that made one fail. */
-static inline void random_operations_with_faults(uint64_t frames, uint64_t write_max, enum mem_call call, int error,
-                                                 unsigned steps)
+static inline void random_operations_with_faults(const char *test_name, uint64_t frames, uint64_t write_max,
+                                                 enum mem_call call, int error, unsigned steps)
 {
-    struct model *m = model_create(frames, write_max);
+    struct model *m = model_create(test_name, frames, write_max);
     for (unsigned step = 0; step < steps; step++) {
         if (step % 8 == 0)
             model_holders(m);
