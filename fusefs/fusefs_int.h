@@ -10,7 +10,7 @@
 
 #include "fusefs/fusefs.h"
 #include "fusefs/kernel.h"
-#include "fusefs/log.h"
+#include "fusefs/daemon_log.h"
 #include "fusefs/nodes.h"
 #include "txn/store.h"
 
@@ -18,7 +18,7 @@ struct handle;
 
 struct fusefs {
     struct kernel_link link; /* first: the session's userdata is both */
-    struct log log;
+    struct daemon_log log;
     const struct fusefs_options *options;
     struct store *store;
     struct node_table *nodes;
@@ -103,42 +103,43 @@ void system_open(fuse_req_t req, const struct node_identity *node, struct fuse_f
 
 /* ---- operations ---- */
 
-void op_init(void *userdata, struct fuse_conn_info *conn);
+void serve_init(void *userdata, struct fuse_conn_info *conn);
 
-void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
-void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count);
+void serve_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+void serve_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count);
 void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets);
-void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev);
-void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
-void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name);
-void op_readlink(fuse_req_t req, fuse_ino_t ino);
-void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name);
-void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
-void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
-void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent, const char *new_name,
-               unsigned flags);
+void serve_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev);
+void serve_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
+void serve_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name);
+void serve_readlink(fuse_req_t req, fuse_ino_t ino);
+void serve_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name);
+void serve_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
+void serve_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
+void serve_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent, const char *new_name,
+                  unsigned flags);
 
-void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after, struct fuse_file_info *fi);
-void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after, struct fuse_file_info *fi);
-void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void serve_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void serve_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after, struct fuse_file_info *fi);
+void serve_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after, struct fuse_file_info *fi);
+void serve_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 
-void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *stat, int to_set, struct fuse_file_info *fi);
-void op_statfs(fuse_req_t req, fuse_ino_t ino);
-void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
-void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags);
-void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
-void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
+void serve_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void serve_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *stat, int to_set, struct fuse_file_info *fi);
+void serve_statfs(fuse_req_t req, fuse_ino_t ino);
+void serve_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
+void serve_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags);
+void serve_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+void serve_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 
-void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi);
-void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi);
-void op_write(fuse_req_t req, fuse_ino_t ino, const char *bytes, size_t size, off_t offset, struct fuse_file_info *fi);
-void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi);
-void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi);
-void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi);
+void serve_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void serve_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi);
+void serve_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi);
+void serve_write(fuse_req_t req, fuse_ino_t ino, const char *bytes, size_t size, off_t offset,
+                 struct fuse_file_info *fi);
+void serve_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void serve_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi);
+void serve_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi);
+void serve_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi);
 
 /* ---- mounts (mounts.c) ---- */
 

@@ -106,7 +106,7 @@ static void reply_attr(fuse_req_t req, const struct store_attr *attr)
     (void)fuse_reply_attr(req, &stat, TIMEOUT_LONG_S);
 }
 
-void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+void serve_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity node;
@@ -186,7 +186,7 @@ static int node_setattr(struct fusefs *fs, const struct node_identity *node, uns
     return stale_if_gone(rc);
 }
 
-void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *stat, int to_set, struct fuse_file_info *fi)
+void serve_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *stat, int to_set, struct fuse_file_info *fi)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity node;
@@ -208,7 +208,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *stat, int to_set, s
         reply_attr(req, &attr);
 }
 
-void op_statfs(fuse_req_t req, fuse_ino_t ino)
+void serve_statfs(fuse_req_t req, fuse_ino_t ino)
 {
     struct store_space space;
     (void)ino;
@@ -249,7 +249,7 @@ static void reply_xattr(fuse_req_t req, const char *buffer, size_t capacity, siz
         (void)fuse_reply_buf(req, buffer, size);
 }
 
-void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+void serve_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity node;
@@ -271,7 +271,7 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
     free(buffer);
 }
 
-void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
+void serve_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity node;
@@ -332,7 +332,7 @@ static int list_names(struct fusefs *fs, const struct node_identity *node, char 
     return stale_if_gone(rc);
 }
 
-void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+void serve_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity node;
@@ -352,7 +352,7 @@ void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
     free(names);
 }
 
-void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+void serve_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity node;

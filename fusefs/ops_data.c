@@ -74,7 +74,7 @@ static int open_node(fuse_req_t req, const struct node_identity *node, struct fu
     return 0;
 }
 
-void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+void serve_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity node;
@@ -123,7 +123,7 @@ static int enter_and_open(fuse_req_t req, struct view *view, const struct store_
     return rc;
 }
 
-void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+void serve_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity dir;
@@ -144,7 +144,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
     }
 }
 
-void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+void serve_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     (void)ino;
     handle_close(fusefs_of(req), handle_of(fi));
@@ -153,11 +153,20 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 /* ---- read ---- */
 
+/* Sent from a copy: once the kernel has the reply, the handle may be released while this thread still returns. */
 static void read_text(fuse_req_t req, const struct handle *handle, size_t size, off_t offset)
 {
     const size_t start = (uint64_t)offset < handle->text_size ? (size_t)offset : handle->text_size;
     const size_t left = handle->text_size - start;
-    (void)fuse_reply_buf(req, handle->text + start, left < size ? left : size);
+    const size_t part_size = left < size ? left : size;
+    char *part = malloc(part_size + 1);
+    if (part == NULL) {
+        reply_error(req, -ENOMEM);
+        return;
+    }
+    memcpy(part, handle->text + start, part_size);
+    (void)fuse_reply_buf(req, part, part_size);
+    free(part);
 }
 
 /* With a copy: when there are too few frames to pin, or too many pieces for one reply. */
@@ -175,7 +184,7 @@ static void read_copied(fuse_req_t req, struct store_file *file, size_t size, of
     free(buffer);
 }
 
-void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+void serve_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
     const struct handle *handle = handle_of(fi);
     struct content_pieces pieces;
@@ -273,7 +282,8 @@ static int write_bytes(fuse_req_t req, const struct handle *handle, const char *
     return rc;
 }
 
-void op_write(fuse_req_t req, fuse_ino_t ino, const char *bytes, size_t size, off_t offset, struct fuse_file_info *fi)
+void serve_write(fuse_req_t req, fuse_ino_t ino, const char *bytes, size_t size, off_t offset,
+                 struct fuse_file_info *fi)
 {
     const struct handle *handle = handle_of(fi);
     int rc;
@@ -296,7 +306,7 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *bytes, size_t size, of
 
 /* ---- the rest ---- */
 
-void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
+void serve_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
     (void)ino;
     (void)data_only;
@@ -328,7 +338,7 @@ static int allocate_mode(int mode, unsigned *out_mode)
     }
 }
 
-void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
+void serve_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
 {
     const struct handle *handle = handle_of(fi);
     unsigned store_mode = 0;
@@ -343,7 +353,7 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
     reply_error(req, rc);
 }
 
-void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
+void serve_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
 {
     const struct handle *handle = handle_of(fi);
     uint64_t found = 0;

@@ -161,19 +161,19 @@ static void list_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t af
     listing_free(&listing);
 }
 
-void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after, struct fuse_file_info *fi)
+void serve_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after, struct fuse_file_info *fi)
 {
     (void)fi;
     list_directory(req, ino, size, after, false);
 }
 
-void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after, struct fuse_file_info *fi)
+void serve_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after, struct fuse_file_info *fi)
 {
     (void)fi;
     list_directory(req, ino, size, after, true);
 }
 
-void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+void serve_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct node_identity dir;
     const int rc = node_find(fusefs_of(req)->nodes, ino, &dir);
@@ -185,7 +185,7 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     (void)fuse_reply_open(req, fi);
 }
 
-void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+void serve_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     (void)ino;
     (void)fi;

@@ -24,7 +24,7 @@ static struct store_who who_of(fuse_req_t req)
     return (struct store_who){.uid = ctx->uid, .gid = ctx->gid};
 }
 
-void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+void serve_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity dir;
@@ -48,7 +48,7 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
         reply_entry(req, dir.view, &attr);
 }
 
-void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count)
+void serve_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count)
 {
     node_forget(fusefs_of(req)->nodes, ino, count);
     fuse_reply_none(req);
@@ -75,7 +75,7 @@ static int find_for_removal(struct fusefs *fs, fuse_ino_t parent, const char *na
     return rc != 0 ? rc : name_check_old(out_dir, name);
 }
 
-void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
+void serve_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity dir;
@@ -89,12 +89,12 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
         reply_entry(req, dir.view, &attr);
 }
 
-void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+void serve_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
-    op_mknod(req, parent, name, (mode & ~(mode_t)S_IFMT) | S_IFDIR, 0);
+    serve_mknod(req, parent, name, (mode & ~(mode_t)S_IFMT) | S_IFDIR, 0);
 }
 
-void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
+void serve_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity dir;
@@ -108,7 +108,7 @@ void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
         reply_entry(req, dir.view, &attr);
 }
 
-void op_readlink(fuse_req_t req, fuse_ino_t ino)
+void serve_readlink(fuse_req_t req, fuse_ino_t ino)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity node;
@@ -127,7 +127,7 @@ void op_readlink(fuse_req_t req, fuse_ino_t ino)
     (void)fuse_reply_readlink(req, target);
 }
 
-void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
+void serve_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity node, dir;
@@ -145,7 +145,7 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *
         reply_entry(req, dir.view, &attr);
 }
 
-void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+void serve_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity dir;
@@ -155,7 +155,7 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
     reply_error(req, rc);
 }
 
-void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+void serve_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity dir;
@@ -183,8 +183,8 @@ static int rename_flags(unsigned flags, unsigned *out_flags)
     }
 }
 
-void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent, const char *new_name,
-               unsigned flags)
+void serve_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent, const char *new_name,
+                  unsigned flags)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity from, to;

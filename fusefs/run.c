@@ -188,22 +188,22 @@ static int check_holder(struct fusefs *fs, pid_t holder)
 /* Waits for a holder that is closing: umount(8) returns before the store is closed. */
 static int open_store_waiting(struct fusefs *fs, const struct store_options *options)
 {
-    struct log *log = &fs->log;
+    struct daemon_log *log = &fs->log;
     pid_t holder = 0;
-    log_mute(log, true); /* a holder is told of below, anything else by the call after the loop */
+    daemon_log_mute(log, true); /* a holder is told of below, anything else by the call after the loop */
     int rc = store_open(options, &fs->store, &holder);
     for (int waited_ms = 0; rc == -EBUSY && waited_ms < HOLDER_WAIT_MS; waited_ms += HOLDER_RETRY_MS) {
-        log_mute(log, false);
+        daemon_log_mute(log, false);
         if (check_holder(fs, holder) != 0)
             return -EBUSY;
         if (waited_ms == 0)
             diag_log(&log->diag, DIAG_WARNING, "%s is held by process %ld: waiting up to %d s for it to close",
                      options->dir, (long)holder, HOLDER_WAIT_MS / 1000);
-        log_mute(log, true);
+        daemon_log_mute(log, true);
         sleep_ms(HOLDER_RETRY_MS);
         rc = store_open(options, &fs->store, &holder);
     }
-    log_mute(log, false);
+    daemon_log_mute(log, false);
     return rc == 0 ? 0 : store_open(options, &fs->store, &holder);
 }
 
@@ -276,7 +276,7 @@ static int daemon_main(const struct fusefs_options *options, int report_fd)
     if (fs == NULL)
         return refuse("out of memory");
     fs->options = options;
-    int rc = log_open(&fs->log, options->log_path, options->foreground, options->debug);
+    int rc = daemon_log_open(&fs->log, options->log_path, options->foreground, options->debug);
     if (rc != 0) {
         (void)refuse("log=%s: %s", options->log_path, strerror(-rc));
         free(fs);
@@ -289,7 +289,7 @@ static int daemon_main(const struct fusefs_options *options, int report_fd)
         const int close_rc = close_store(fs);
         rc = rc == 0 ? close_rc : rc;
     }
-    log_close(&fs->log);
+    daemon_log_close(&fs->log);
     free(fs);
     return rc;
 }

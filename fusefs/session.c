@@ -40,44 +40,44 @@ struct session {
 };
 
 static const struct fuse_lowlevel_ops operations = {
-    .init = op_init,
-    .lookup = op_lookup,
-    .forget = op_forget,
+    .init = serve_init,
+    .lookup = serve_lookup,
+    .forget = serve_forget,
     .forget_multi = op_forget_multi,
-    .getattr = op_getattr,
-    .setattr = op_setattr,
-    .readlink = op_readlink,
-    .mknod = op_mknod,
-    .mkdir = op_mkdir,
-    .unlink = op_unlink,
-    .rmdir = op_rmdir,
-    .symlink = op_symlink,
-    .rename = op_rename,
-    .link = op_link,
-    .open = op_open,
-    .create = op_create,
-    .read = op_read,
-    .write = op_write,
-    .release = op_release,
-    .fsync = op_fsync,
-    .opendir = op_opendir,
-    .readdir = op_readdir,
-    .readdirplus = op_readdirplus,
-    .releasedir = op_releasedir,
-    .fsyncdir = op_fsync,
-    .statfs = op_statfs,
-    .setxattr = op_setxattr,
-    .getxattr = op_getxattr,
-    .listxattr = op_listxattr,
-    .removexattr = op_removexattr,
-    .fallocate = op_fallocate,
-    .lseek = op_lseek,
+    .getattr = serve_getattr,
+    .setattr = serve_setattr,
+    .readlink = serve_readlink,
+    .mknod = serve_mknod,
+    .mkdir = serve_mkdir,
+    .unlink = serve_unlink,
+    .rmdir = serve_rmdir,
+    .symlink = serve_symlink,
+    .rename = serve_rename,
+    .link = serve_link,
+    .open = serve_open,
+    .create = serve_create,
+    .read = serve_read,
+    .write = serve_write,
+    .release = serve_release,
+    .fsync = serve_fsync,
+    .opendir = serve_opendir,
+    .readdir = serve_readdir,
+    .readdirplus = serve_readdirplus,
+    .releasedir = serve_releasedir,
+    .fsyncdir = serve_fsync,
+    .statfs = serve_statfs,
+    .setxattr = serve_setxattr,
+    .getxattr = serve_getxattr,
+    .listxattr = serve_listxattr,
+    .removexattr = serve_removexattr,
+    .fallocate = serve_fallocate,
+    .lseek = serve_lseek,
     /* Left out on purpose: flush (it comes before the data of `echo x > f`: ENOSYS saves the request on every close),
      * access (default_permissions), getlk, setlk and flock (the kernel does them locally), copy_file_range (the kernel
      * falls back to reads and writes). */
 };
 
-void op_init(void *userdata, struct fuse_conn_info *conn)
+void serve_init(void *userdata, struct fuse_conn_info *conn)
 {
     struct fusefs *fs = userdata;
     kernel_want(&fs->link, conn);
@@ -187,7 +187,7 @@ static void session_ready(void *arg)
     const struct fusefs_options *options = session->fs->options;
     raise_read_ahead(session);
     diag_log(&session->fs->log.diag, DIAG_INFO, "%s is mounted on %s", options->data_dir, options->mount_point);
-    log_started(&session->fs->log);
+    daemon_log_started(&session->fs->log);
     if (session->report_fd >= 0) {
         daemon_report(session->report_fd, 0);
         session->report_fd = -1;

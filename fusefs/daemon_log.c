@@ -1,10 +1,10 @@
 /*
- * fusefs/log.c - see the header.
+ * fusefs/daemon_log.c - see the header.
  *
  * A line is written to the file with one write(2) on an O_APPEND descriptor, so that lines of several threads (and of
  * several daemons) do not mix.
  */
-#include "fusefs/log.h"
+#include "fusefs/daemon_log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -82,7 +82,7 @@ static void emit_to_stderr(enum diag_level level, const char *text)
 
 static void emit(struct diag *diag, enum diag_level level, const char *text)
 {
-    const struct log *log = (const struct log *)diag;
+    const struct daemon_log *log = (const struct daemon_log *)diag;
     if (log->muted)
         return;
     if (log->file_fd >= 0)
@@ -94,9 +94,9 @@ static void emit(struct diag *diag, enum diag_level level, const char *text)
         emit_to_stderr(level, text);
 }
 
-int log_open(struct log *log, const char *file_path, bool foreground, bool debug)
+int daemon_log_open(struct daemon_log *log, const char *file_path, bool foreground, bool debug)
 {
-    *log = (struct log){
+    *log = (struct daemon_log){
         .diag = {.emit = emit, .max_level = debug ? DIAG_DEBUG : DIAG_INFO}, .foreground = foreground, .file_fd = -1};
     if (file_path == NULL) {
         if (!foreground)
@@ -107,17 +107,17 @@ int log_open(struct log *log, const char *file_path, bool foreground, bool debug
     return log->file_fd < 0 ? -errno : 0;
 }
 
-void log_started(struct log *log)
+void daemon_log_started(struct daemon_log *log)
 {
     log->started = true;
 }
 
-void log_mute(struct log *log, bool muted)
+void daemon_log_mute(struct daemon_log *log, bool muted)
 {
     log->muted = muted;
 }
 
-void log_close(struct log *log)
+void daemon_log_close(struct daemon_log *log)
 {
     if (log->file_fd >= 0)
         (void)close(log->file_fd);
