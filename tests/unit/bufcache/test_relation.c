@@ -109,6 +109,35 @@ static void relation_extend_full_disk_leaves_file_as_it_was(void **state)
     fixture_destroy(fixture);
 }
 
+/* As a filesystem that allocates part of the range before it is full. */
+static int grow_then_fail(void *arg, const struct mem_event *event)
+{
+    struct fixture *fixture = arg;
+    static const uint8_t zeros[5 * BLOCK_SIZE];
+    if (event->call != MEM_CALL_ALLOCATE)
+        return 0;
+    mem_device_put_file(fixture->mem, event->path, zeros, sizeof zeros);
+    return -ENOSPC;
+}
+
+static void relation_extend_failed_half_way_cut_back(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    struct relation *relation = fixture_create_relation(fixture, 5, 3);
+    block_no blocks;
+    mem_device_set_hook(fixture->mem, grow_then_fail, fixture);
+    assert_int_equal(relation_extend(relation, 20), -ENOSPC);
+    mem_device_set_hook(fixture->mem, NULL, NULL);
+    relation_unref(relation);
+    fixture_reopen(fixture, 512);
+    relation = fixture_relation(fixture, 5);
+    assert_int_equal(relation_file_blocks(relation, &blocks), 0);
+    assert_int_equal(blocks, 3);
+    relation_unref(relation);
+    fixture_destroy(fixture);
+}
+
 static void relation_unlink_file_missing_is_fine(void **state)
 {
     (void)state;
@@ -325,6 +354,7 @@ int main(void)
         cmocka_unit_test(relation_create_file_existing_taken_as_it_is),
         cmocka_unit_test(relation_file_blocks_missing_odd_or_no_file_is_damage),
         cmocka_unit_test(relation_extend_full_disk_leaves_file_as_it_was),
+        cmocka_unit_test(relation_extend_failed_half_way_cut_back),
         cmocka_unit_test(relation_unlink_file_missing_is_fine),
         cmocka_unit_test(relation_sync_file_and_new_name_once),
         cmocka_unit_test(sync_relations_each_file_and_directory_once),

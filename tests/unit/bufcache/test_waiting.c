@@ -246,6 +246,48 @@ static void write_back_during_drop_writes_nothing_of_it(void **state)
     fixture_destroy(meeting.fixture);
 }
 
+static int evict_at_stat(void *arg, const struct mem_event *event)
+{
+    struct meeting *meeting = arg;
+    struct frame_budget budgets[3];
+    if (event->call == MEM_CALL_WRITE)
+        fail_msg("a page of a dead relation was written");
+    if (event->call != MEM_CALL_STAT || meeting->started)
+        return 0;
+    meeting->started = true;
+    for (unsigned i = 0; i < 3; i++)
+        if (frame_budget_take(meeting->fixture->cache, 0, 128, &budgets[i]) != 0)
+            abort();
+    for (unsigned i = 0; i < 3; i++)
+        frame_budget_release(&budgets[i]);
+    return 0;
+}
+
+/* Frames are needed before the drop has come to the dead pages: they go without being written. */
+static void eviction_during_drop_throws_its_pages_away(void **state)
+{
+    (void)state;
+    struct meeting meeting = {.fixture = fixture_create(512)};
+    struct relation *other = fixture_create_relation(meeting.fixture, 8, 600);
+    relation_unref(fixture_create_relation(meeting.fixture, 7, 10));
+    fixture_make_pages(meeting.fixture, other, 0, 600, 5);
+    fixture_write_all(meeting.fixture);
+    relation_unref(other);
+    fixture_reopen(meeting.fixture, 512);
+    other = fixture_relation(meeting.fixture, 8);
+    meeting.relation = fixture_relation(meeting.fixture, 7);
+    fixture_make_pages(meeting.fixture, meeting.relation, 0, 10, 5);
+    for (block_no block = 0; block < 502; block++)
+        fixture_read_page(other, ptr_of(block, 5));
+    mem_device_set_hook(meeting.fixture->mem, evict_at_stat, &meeting);
+    bufcache_drop_relations(meeting.fixture->cache, &meeting.relation, 1, &meeting.drop);
+    assert_true(meeting.started);
+    assert_true(meeting.drop.pages_discarded < 10);
+    assert_int_equal(fixture_stats(meeting.fixture).dirty_frames, 0);
+    relation_unref(other);
+    meeting_end(&meeting);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +299,7 @@ int main(void)
         cmocka_unit_test(read_of_a_page_whose_reader_fails_reads_again),
         cmocka_unit_test(read_with_wrong_pointer_spoils_it_for_nobody),
         cmocka_unit_test(write_back_during_drop_writes_nothing_of_it),
+        cmocka_unit_test(eviction_during_drop_throws_its_pages_away),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -215,6 +215,28 @@ static void step_too_many_dirty_cold_ones_written(void **state)
     fixture_destroy(fixture);
 }
 
+/* A page being appended to would have to move if it were written along with its neighbours. */
+static void eviction_neighbour_in_use_not_written_along(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    struct relation *relation = fixture_create_relation(fixture, 7, 512);
+    struct frame_budget budget;
+    struct frame *frame;
+    fixture_make_pages(fixture, relation, 0, 512, 5);
+    for (int i = 0; i < 5; i++)
+        fixture_read_page(relation, ptr_of(50, 5));
+    assert_int_equal(frame_budget_take(fixture->cache, 0, 100, &budget), 0);
+    frame_budget_release(&budget);
+    assert_true(fixture_stats(fixture).pages_written >= 100);
+    assert_int_equal(page_read(relation, ptr_of(50, 5), LEAF, 0, &frame), 0);
+    assert_true(page_try_latch(frame));
+    page_unlatch(frame, true);
+    page_unpin(frame);
+    relation_unref(relation);
+    fixture_destroy(fixture);
+}
+
 static void background_writer_does_it_by_itself(void **state)
 {
     (void)state;
@@ -250,6 +272,7 @@ int main(void)
         cmocka_unit_test(write_soon_written_by_next_step),
         cmocka_unit_test(step_restocks_free_list),
         cmocka_unit_test(step_too_many_dirty_cold_ones_written),
+        cmocka_unit_test(eviction_neighbour_in_use_not_written_along),
         cmocka_unit_test(background_writer_does_it_by_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
