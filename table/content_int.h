@@ -129,8 +129,12 @@ struct content_plan {
     unsigned edit_count;
     struct page_ptr kept_leaf; /* stays in the tree although its entry is replaced: it is edited in place */
     struct retire_list retire;
-    struct page_ptr *fresh; /* blocks that this plan allocated */
+    struct page_ptr *fresh; /* blocks that this plan allocated; new leaves first */
     unsigned fresh_count, fresh_capacity;
+    bool appends;         /* a write at the end, without a gap */
+    uint64_t head_bytes;  /* appends: bytes that the leaf at the end took */
+    unsigned full_first;  /* appends: fresh[full_first .. full_first + full_count) are full of new bytes */
+    unsigned full_count;
 };
 
 /* An edit of a page that may be changed in place (COW-1, CACHE-1): latched, with a pin of its own. NULL: it may not. */

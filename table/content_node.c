@@ -18,7 +18,8 @@ int content_damage(const struct content_tree *tree, block_no block, const char *
     if (tree->diag == NULL)
         return -EIO;
     char file[40];
-    snprintf(file, sizeof file, "relation %016" PRIx64, relation_number(tree->relation));
+    const rel_no rel = tree->relation != NULL ? relation_number(tree->relation) : REL_NONE;
+    snprintf(file, sizeof file, "relation %016" PRIx64, rel);
     return diag_damage(tree->diag, file, block, field, "got %" PRIu64 ", want %" PRIu64, got, want);
 }
 

@@ -265,6 +265,30 @@ static int write_leaves(struct write_job *job, struct entry_list *list)
     return err;
 }
 
+/* See content_plan_bulk. New leaves are the plan's first fresh blocks, in the order of the list. */
+static void write_note_bulk(struct write_job *job, uint64_t offset, const struct entry_list *list)
+{
+    struct content_plan *plan = job->plan;
+    if (offset != plan->old.bytes || list->count == 0)
+        return;
+    const bool joined = spot_is_leaf(&job->left);
+    const bool kept = joined && page_ptr_equal(list->entries[0].ptr, job->left.entry.ptr);
+    plan->appends = true;
+    plan->head_bytes = joined ? list->entries[0].bytes - job->left.entry.bytes : 0;
+    plan->full_first = joined && !kept ? 1 : 0;
+    for (unsigned i = joined ? 1 : 0; i < list->count && list->entries[i].bytes == PAGE_PAYLOAD_SIZE; i++)
+        plan->full_count++;
+}
+
+bool content_plan_bulk(const struct content_plan *plan, struct content_bulk *out_bulk)
+{
+    if (!plan->appends || plan->full_count == 0)
+        return false;
+    *out_bulk = (struct content_bulk){
+        .head_bytes = plan->head_bytes, .leaves = plan->fresh + plan->full_first, .count = plan->full_count};
+    return true;
+}
+
 /* The list is the left leaf as it stands in the tree: only its bytes changed. */
 static bool write_changes_no_entry(const struct write_job *job, const struct entry_list *list)
 {
@@ -274,12 +298,15 @@ static bool write_changes_no_entry(const struct write_job *job, const struct ent
 
 static int write_plan(struct write_job *job)
 {
+    const uint64_t offset = job->at;
     struct entry_list list = {0};
     int err = write_choose_gap(job);
     if (err == 0)
         err = write_find_left(job);
     if (err == 0)
         err = write_leaves(job, &list);
+    if (err == 0)
+        write_note_bulk(job, offset, &list);
     if (err == 0 && !write_changes_no_entry(job, &list))
         err = plan_splice(job->plan, job->from, job->to, &list);
     entry_list_free(&list);
@@ -299,6 +326,25 @@ int content_plan_write(struct view *view, struct relation *relation, const struc
     struct write_job job = {
         .plan = plan, .at = offset, .end = offset + size, .bytes = bytes, .size = size, .hint = BLOCK_NONE};
     return plan_end(plan, write_plan(&job), out_plan);
+}
+
+int content_plan_graft(struct view *view, struct relation *relation, const struct content_root *root,
+                       const struct page_ptr *leaves, unsigned count, struct frame_budget *budget,
+                       struct content_plan **out_plan)
+{
+    if (count > (CONTENT_MAX_BYTES - root->bytes) / PAGE_PAYLOAD_SIZE)
+        return -EFBIG;
+    struct content_plan *plan = NULL;
+    int err = plan_begin(view, relation, root, budget, &plan);
+    if (err != 0)
+        return err;
+    struct entry_list list = {0};
+    for (unsigned i = 0; i < count && err == 0; i++)
+        err = entry_list_append(&list, (struct tree_entry){.ptr = leaves[i], .bytes = PAGE_PAYLOAD_SIZE});
+    if (err == 0)
+        err = plan_splice(plan, root->bytes, root->bytes, &list);
+    entry_list_free(&list);
+    return plan_end(plan, err, out_plan);
 }
 
 /* ---- resize ---- */

@@ -11,8 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define READ_BATCH 16u /* leaves that content_read has pinned at a time */
+#define READ_BATCH 14u /* leaves that content_read has pinned at a time */
 static_assert(READ_BATCH + CONTENT_MAX_HEIGHT <= CONTENT_READ_PINS, "content_read keeps its promise");
+
+/* Leaves more than full ones would be that a read in pieces puts up with. */
+#define SHORT_LEAVES 8u
 
 /* What holes are sent from. */
 #define ZERO_AREA_SIZE 65536u
@@ -180,8 +183,8 @@ static int piece_leaves(void *arg, const struct tree_entry *entries, unsigned co
 
 uint32_t content_pieces_pins(uint64_t size_bytes)
 {
-    const uint64_t leaves = size_bytes / PAGE_PAYLOAD_SIZE + 2;
-    return (uint32_t)(leaves + leaves / 8 + CONTENT_MAX_HEIGHT);
+    const uint64_t pins = size_bytes / PAGE_PAYLOAD_SIZE + 2 + SHORT_LEAVES + CONTENT_MAX_HEIGHT;
+    return pins < UINT32_MAX ? (uint32_t)pins : UINT32_MAX;
 }
 
 int content_read_pieces(struct relation *relation, const struct content_root *root, uint64_t offset, size_t size,

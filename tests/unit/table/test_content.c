@@ -372,7 +372,7 @@ static void bulk_load_in_128_kib_pieces_lies_in_file_order(void **state)
 static void bulk_load_in_100_byte_pieces_lies_in_file_order(void **state)
 {
     (void)state;
-    bulk_load(64 * MIB, 100, 2048);
+    bulk_load(test_is_long() ? 64 * MIB : 16 * MIB, 100, 1024);
 }
 
 /* ---- damage ---- */

@@ -4,6 +4,29 @@
  */
 #define CONTENT_FANOUT 12u
 
+#include <stdlib.h>
+
+/* Memory for the sources below: the nth request from now on fails; 0: none does. */
+static unsigned memory_fails_at;
+
+static int memory_fails(void)
+{
+    return memory_fails_at != 0 && --memory_fails_at == 0;
+}
+
+static void *test_realloc(void *memory, size_t size)
+{
+    return memory_fails() ? NULL : realloc(memory, size);
+}
+
+static void *test_calloc(size_t count, size_t size)
+{
+    return memory_fails() ? NULL : calloc(count, size);
+}
+
+#define realloc test_realloc
+#define calloc  test_calloc
+
 /* The sources of table/content.h; the archive's own copies stay out of the program. */
 #include "table/content_apply.c"
 #include "table/content_leaf.c"
@@ -13,6 +36,9 @@
 #include "table/content_splice.c"
 #include "table/content_validate.c"
 #include "table/content_visit.c"
+
+#undef realloc
+#undef calloc
 
 #define TEST_NAME "unit/table/test_content_deep"
 #include "tests/unit/table/test_content_model.h"
@@ -39,6 +65,57 @@ static void failed_read_changes_nothing(void **state)
 {
     (void)state;
     random_operations_with_faults(TEST_NAME, BUFCACHE_MIN_FRAMES, 30 * LEAF, MEM_CALL_READ, EIO, 80);
+}
+
+/* Each request for memory of an operation fails once. */
+static void failed_memory_changes_nothing(void **state)
+{
+    struct model *m = model_create(TEST_NAME, 4096, MIB);
+    struct fixture *f = m->f;
+    unsigned failures = 0;
+    (void)state;
+    for (unsigned step = 0; step < 150; step++) {
+        const struct op op = random_op(m);
+        const struct content_root before = f->root;
+        int err = -ENOMEM;
+        if (step % 8 == 0)
+            model_holders(m);
+        if (step % 5 == 0)
+            write_back_all(f);
+        for (unsigned nth = 1; err != 0; nth++) {
+            memory_fails_at = nth;
+            err = run(f, &op);
+            memory_fails_at = 0;
+            assert_true(err == 0 || err == -ENOMEM);
+            failures += err != 0;
+            if (err != 0)
+                assert_memory_equal(&before, &f->root, sizeof before);
+            check_space(f);
+        }
+        model_apply(m, &op, before.bytes);
+        check_all(f, m->bytes, size_after(&op, before.bytes));
+    }
+    assert_in_range(failures, 150, 5000);
+    model_destroy(m);
+}
+
+static void failed_memory_while_reading_pieces_releases_them(void **state)
+{
+    struct fixture *f = fixture_create(2048);
+    uint8_t *bytes = pattern_create(MIB);
+    struct content_pieces pieces;
+    int err = -ENOMEM;
+    (void)state;
+    write_at(f, 0, bytes, MIB);
+    for (unsigned nth = 1; err != 0; nth++) {
+        memory_fails_at = nth;
+        err = content_read_pieces(f->table, &f->root, 0, MIB, &pieces);
+        memory_fails_at = 0;
+        assert_true(err == 0 || err == -ENOMEM);
+    }
+    content_pieces_release(&pieces);
+    free(bytes);
+    fixture_destroy(f);
 }
 
 /* Every second leaf is a hole: the worst tree for its bytes, grown and then cleared from the middle. */
@@ -117,7 +194,8 @@ static void cutting_ranges_out_keeps_the_tree_sound(void **state)
             model_holders(m);
         if (step % 8 == 0)
             write_back_all(f);
-        check_all(f, m->bytes, f->root.bytes);
+        if (step % 5 == 0)
+            check_all(f, m->bytes, f->root.bytes);
     }
     model_destroy(m);
 }
@@ -172,6 +250,8 @@ int main(void)
         cmocka_unit_test(random_operations_in_a_small_cache_agree_with_array),
         cmocka_unit_test(failed_extension_changes_nothing),
         cmocka_unit_test(failed_read_changes_nothing),
+        cmocka_unit_test(failed_memory_changes_nothing),
+        cmocka_unit_test(failed_memory_while_reading_pieces_releases_them),
         cmocka_unit_test(cutting_ranges_out_keeps_the_tree_sound),
         cmocka_unit_test(cutting_off_the_end_collapses_nodes_with_one_entry),
         cmocka_unit_test(tree_of_greatest_height_refuses_to_grow),

@@ -470,7 +470,7 @@ static inline void random_step(struct model *m)
     assert_int_equal(m->f->root.bytes, size_after(&op, size));
     check_around(m, &op);
     check_space(m->f);
-    assert_in_range(m->f->root.height, 0, 4);
+    assert_in_range(m->f->root.height, 0, CONTENT_MAX_HEIGHT);
 }
 
 static inline void random_operations_agree(const char *test_name, uint64_t frames, uint64_t write_max, unsigned steps)
