@@ -38,17 +38,18 @@ struct content_plan;
 int content_plan_write(struct view *view, struct relation *relation, const struct content_root *root, uint64_t offset,
                        const void *bytes, size_t size, struct frame_budget *budget,
                        struct content_plan **out_plan) WARN_UNUSED;
-/* Of a planned write at the end: which of its bytes fill whole new leaves. The first head_bytes went into the leaf that was the last one, `leaves`
- * hold the PAGE_PAYLOAD_SIZE bytes each that follow, and what is left went into a last leaf that is not full. The array lives as long as the plan.
- * False: there is no such leaf, or the write was not at the end. */
+/* Of a planned write at the end: which of its bytes fill whole new leaves. The first head_bytes went into the leaf that
+ * was the last one, `leaves` hold the PAGE_PAYLOAD_SIZE bytes each that follow, and what is left went into a last leaf
+ * that is not full. The array lives as long as the plan. False: there is no such leaf, or the write was not at the end.
+ */
 struct content_bulk {
     uint64_t head_bytes;
     const struct page_ptr *leaves;
     unsigned count;
 };
 bool content_plan_bulk(const struct content_plan *plan, struct content_bulk *out_bulk);
-/* Appends leaves that are on disk already, full ones (replay of such a write). Their blocks are allocated in the map. The leaf at the end must be
- * full. */
+/* Appends leaves that are on disk already, full ones (replay of such a write). Their blocks are allocated in the map.
+ * The leaf at the end must be full. */
 int content_plan_graft(struct view *view, struct relation *relation, const struct content_root *root,
                        const struct page_ptr *leaves, unsigned count, struct frame_budget *budget,
                        struct content_plan **out_plan) WARN_UNUSED;

@@ -131,9 +131,9 @@ struct content_plan {
     struct retire_list retire;
     struct page_ptr *fresh; /* blocks that this plan allocated; new leaves first */
     unsigned fresh_count, fresh_capacity;
-    bool appends;         /* a write at the end, without a gap */
-    uint64_t head_bytes;  /* appends: bytes that the leaf at the end took */
-    unsigned full_first;  /* appends: fresh[full_first .. full_first + full_count) are full of new bytes */
+    bool appends;        /* a write at the end, without a gap */
+    uint64_t head_bytes; /* appends: bytes that the leaf at the end took */
+    unsigned full_first; /* appends: fresh[full_first .. full_first + full_count) are full of new bytes */
     unsigned full_count;
 };
 
