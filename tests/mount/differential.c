@@ -100,13 +100,17 @@ struct run {
 
 static _Noreturn void PRINTF_LIKE(2, 3) differ(struct run *run, const char *fmt, ...)
 {
+    static char text[16384];
     va_list args;
     fflush(stdout);
-    fprintf(stderr, "differential: step %" PRIu64 ": ", run->step);
     va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    fprintf(stderr, "\nThe last operations, the newest at the end:\n");
+    for (char *byte = text; *byte != '\0'; byte++) /* names may hold anything */
+        if ((unsigned char)*byte < ' ' || (unsigned char)*byte > '~')
+            *byte = '?';
+    fprintf(stderr, "differential: step %" PRIu64 ": %s\nThe last operations, the newest at the end:\n", run->step,
+            text);
     for (unsigned i = 1; i <= HISTORY; i++) {
         const char *line = run->history[(run->step + i) % HISTORY];
         if (line[0] != '\0')
@@ -793,6 +797,9 @@ static bool should_skip(struct run *run)
 {
     if (is_slot_kind(run->op.kind))
         return should_skip_slot(run);
+    /* A chown that changes nothing: the kernel does not tell a FUSE filesystem that set-id bits go. */
+    if (run->op.kind == GEN_CHOWN && run->op.uid == (uid_t)-1 && run->op.gid == (gid_t)-1)
+        return true;
     return is_xattr_kind(run->op.kind) && !run->xattrs;
 }
 
