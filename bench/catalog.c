@@ -3,8 +3,8 @@
  *
  *     catalog [ITEMS]     1000000 if not given
  *
- * Works on a device in memory with everything in the page cache, one thread; times are processor time. Each file is an inode and a directory
- * entry under a hashed name, so half of the items ascend and half come in random order.
+ * Works on a device in memory with everything in the page cache, one thread; times are processor time. Each file is an
+ * inode and a directory entry under a hashed name, so half of the items ascend and half come in random order.
  */
 #include "table/catalog.h"
 #include "tests/lib/mem_device.h"

@@ -2,9 +2,10 @@
  * table/catalog_format.h - pages and items of the catalog tree. Disk structures only.
  *
  * Leaf (PAGE_TYPE_CATALOG_LEAF): header.count item heads right behind the page header, sorted by key; values are packed
- * from the end of the page downwards without gaps. header.used = heads + values in bytes. Inner
- * (PAGE_TYPE_CATALOG_INNER): header.count entries sorted by key; entry i covers keys >= its key (the first entry of the
- * leftmost page: from the smallest key) and < the next entry's.
+ * in the same order from the end of the page downwards without gaps (value i ends where value i - 1 begins); what lies
+ * between heads and values is zero. header.used = heads + values in bytes. Inner (PAGE_TYPE_CATALOG_INNER):
+ * header.count entries sorted by key; entry i covers keys >= its key (the first entry of a page: from the page's own
+ * lower bound) and < the next entry's.
  */
 #ifndef TBLFS_TABLE_CATALOG_FORMAT_H
 #define TBLFS_TABLE_CATALOG_FORMAT_H

@@ -302,12 +302,7 @@ static bool file_kind_is_known(uint32_t kind)
 
 static bool is_zero(const uint8_t *bytes, size_t size)
 {
-    for (size_t i = 0; i < size; i++) {
-        if (bytes[i] != 0) {
-            return false;
-        }
-    }
-    return true;
+    return size == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0);
 }
 
 static const char *content_fault(const struct disk_inode *inode)
@@ -496,6 +491,11 @@ int catalog_validate_leaf(struct diag *diag, const char *file, const void *page)
     }
     if (used != head_bytes + (BLOCK_SIZE - end)) {
         return page_damage(diag, file, page, "catalog leaf used", used, head_bytes + (BLOCK_SIZE - end));
+    }
+    const uint32_t heads_end = PAGE_HEADER_SIZE + head_bytes;
+    if (!is_zero((const uint8_t *)page + heads_end, end - heads_end)) {
+        return diag_damage(diag, file, le32_get(header->block), "catalog leaf", "bytes %u to %u are not zero",
+                           heads_end, end);
     }
     return 0;
 }

@@ -196,7 +196,7 @@ static void random_bytes_are_refused_or_safe(void **state)
     (void)state;
     struct test_random random;
     test_random_init(&random, test_seed("unit/table/test_catalog_page"));
-    uint8_t *page = malloc(BLOCK_SIZE);
+    uint8_t *page = calloc(1, BLOCK_SIZE);
     for (unsigned i = 0; i < 20000; i++) {
         test_random_bytes(&random, page, 400);
         struct page_header *header = (struct page_header *)page;
@@ -274,6 +274,9 @@ static void single_faults_are_found(void **state)
     header->used = le16_of((uint16_t)(le16_get(header->used) + 1));
     assert_int_equal(-EIO, catalog_validate_leaf(&quiet, "f", page));
     header->used = le16_of((uint16_t)(le16_get(header->used) - 1));
+    page[4000] = 1; /* between heads and values */
+    assert_int_equal(-EIO, catalog_validate_leaf(&quiet, "f", page));
+    page[4000] = 0;
     header->level = 1;
     assert_int_equal(-EIO, catalog_validate_leaf(&quiet, "f", page));
     header->level = 0;
