@@ -139,6 +139,14 @@ kernel_features_are_used() {
     ok kernel_features_are_used
 }
 
+one_thread_serves_all() {
+    mount_store max_threads=1,cache=16M
+    "$HELPERS/calls" append "$mnt/by-one-thread" 10 50 || fail "append"
+    same "rows" "$(wc -l <"$mnt/by-one-thread")" 500
+    umount_store
+    ok one_thread_serves_all
+}
+
 mount_helpers_pass_options_on() {
     "$root/mountscripts/mount.fuse.tblfs" "$data" "$mnt" -n -o rw,defaults,nofail,x-systemd.automount,cache=32M || fail "helper"
     same "frames" "$(awk '$1 == "frames" { print $2 }' "$mnt/.tblfs/cache")" 4096
@@ -158,5 +166,6 @@ mount_waits_for_a_closing_holder
 foreground_serves_until_unmounted
 read_only_mount_refuses_writes
 kernel_features_are_used
+one_thread_serves_all
 mount_helpers_pass_options_on
 check_store
