@@ -1,8 +1,8 @@
 /*
  * tests/mount/differential.c - the same random operations on a plain directory and on a mount, compared step by step.
  *
- *     differential [--seed N] [--steps N] [--print] PLAIN MOUNTED
- *     differential --compare PLAIN MOUNTED
+ *     differential [--seed N] [--steps N] [--print] [--replay LINE] PLAIN MOUNTED
+ *     differential --compare [--replay LINE] PLAIN MOUNTED
  *
  * PLAIN is a directory of the host's filesystem, which is taken to be right; MOUNTED a directory of the filesystem
  * under test; both empty, or equal since an earlier run. tests/lib/opgen.h makes the operations. After each step the
@@ -11,19 +11,20 @@
  * does only that. The first difference ends the run with the seed, the step and the operations that led to it.
  *
  * What is compared, and what is not:
- *   - results of all calls, with these exceptions: SEEK_DATA and SEEK_HOLE have to be possible answers (where holes lie
- *     is the filesystem's choice); a rename over a full directory may fail with ENOTEMPTY or EEXIST; fallocate modes
- * and user attributes that one side lacks are left out (probed at start);
- *   - type, mode, link count, owner, group, size, device of what was touched; of directories no size, and no link count
- *     where the plain side does not count subdirectories;
- *   - mtime where it was set explicitly, that is, where either side's lies a day or more from now; not what fallocate,
- * a truncate to the same size and an exchange of directories do to it (filesystems differ): such a step sets it;
+ *   - results of all calls, with these exceptions: SEEK_DATA and SEEK_HOLE have to be possible answers (where holes
+ *     lie is the filesystem's choice); a rename over a full directory may fail with ENOTEMPTY or EEXIST; fallocate
+ *     modes and user attributes that one side lacks are left out (probed at start);
+ *   - type, mode, link count, owner, group, size, device of what was touched; of directories no size, and no link
+ *     count where the plain side does not count subdirectories;
+ *   - mtime where it was set explicitly, that is, where either side's lies a day or more from now; not of FIFOs; not
+ *     what fallocate, a truncate to the same size and an exchange of directories do to it (filesystems differ): such a
+ *     step sets it;
  *   - never st_ino, st_blocks, st_blksize, atime, ctime; but names that share an inode on one side share one on the
  *     other;
  *   - not the attributes of an open FIFO or directory that has lost its name: the kernel opens a FIFO by itself, so
- * that tblfs does not know of it;
+ *     that tblfs does not know of it;
  *   - no stores through a mapping into a file that got appended rows while a descriptor could map it, and none through
- *     an O_APPEND descriptor: appended rows are protected from them by design (docs/POSIX.md).
+ *     an O_APPEND descriptor: appended rows are protected from them by design.
  */
 #include "tests/lib/opgen.h"
 
@@ -86,6 +87,7 @@ struct run {
     struct test_random random; /* choices of the comparison */
     struct gen_op op;
     uint64_t seed, step;
+    const char *replay;
     char history[HISTORY][1600];
     int64_t start_ns;
     bool directory_links, xattrs, allocate_modes[64], print;
@@ -116,7 +118,10 @@ static _Noreturn void PRINTF_LIKE(2, 3) differ(struct run *run, const char *fmt,
         if (line[0] != '\0')
             fprintf(stderr, "  %s\n", line);
     }
-    fprintf(stderr, "replay with: make check TEST=differential SEED=%" PRIu64 "\n", run->seed);
+    if (run->replay != NULL)
+        fprintf(stderr, "replay with: %s\n", run->replay);
+    else
+        fprintf(stderr, "replay with: --seed %" PRIu64 " --steps %" PRIu64 "\n", run->seed, run->step);
     exit(1);
 }
 
@@ -1087,7 +1092,7 @@ static void run_steps(struct run *run, uint64_t steps)
 
 static _Noreturn void usage(void)
 {
-    fprintf(stderr, "usage: differential [--seed N] [--steps N] [--print] PLAIN MOUNTED\n"
+    fprintf(stderr, "usage: differential [--seed N] [--steps N] [--print] [--replay LINE] PLAIN MOUNTED\n"
                     "       differential --compare PLAIN MOUNTED\n");
     exit(2);
 }
@@ -1095,11 +1100,9 @@ static _Noreturn void usage(void)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},
-        {"steps", required_argument, NULL, 'n'},
-        {"print", no_argument, NULL, 'p'},
-        {"compare", no_argument, NULL, 'c'},
-        {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'},   {"steps", required_argument, NULL, 'n'},
+        {"print", no_argument, NULL, 'p'},        {"compare", no_argument, NULL, 'c'},
+        {"replay", required_argument, NULL, 'r'}, {NULL, 0, NULL, 0},
     };
     struct run *run = calloc(1, sizeof *run);
     uint64_t steps = 20000;
@@ -1113,6 +1116,8 @@ int main(int argc, char **argv)
             steps = strtoull(optarg, NULL, 10);
         else if (option == 'p')
             run->print = true;
+        else if (option == 'r')
+            run->replay = optarg;
         else if (option == 'c')
             compare_only = true;
         else

@@ -15,7 +15,8 @@ if [ "${LONG:-}" = 1 ]; then
     seconds=${SECONDS_LONG:-600}
     [ -n "${SEED:-}" ] || seed=$((SRANDOM % 1000000000))
 fi
-echo "SEED=$seed replay with: make check TEST=differential SEED=$seed"
+replay="make check TEST=differential SEED=$seed${STEPS:+ STEPS=$STEPS}${MOUNT_OPTIONS:+ MOUNT_OPTIONS=$MOUNT_OPTIONS}"
+echo "SEED=$seed replay with: $replay"
 
 mkdir "$work/plain"
 mount_store "${MOUNT_OPTIONS:-}"
@@ -23,10 +24,11 @@ mkdir "$mnt/tree"
 round=1
 started=$SECONDS
 while [ $round -le $rounds ] || [ $((SECONDS - started)) -lt "$seconds" ]; do
-    "$HELPERS/differential" --seed $((seed + round - 1)) --steps "$steps" "$work/plain" "$mnt/tree"
+    "$HELPERS/differential" --replay "$replay" --seed $((seed + round - 1)) --steps "$steps" \
+        "$work/plain" "$mnt/tree"
     umount_store
     mount_store "${MOUNT_OPTIONS:-}"
-    "$HELPERS/differential" --compare "$work/plain" "$mnt/tree"
+    "$HELPERS/differential" --replay "$replay" --compare "$work/plain" "$mnt/tree"
     round=$((round + 1))
 done
 umount_store
