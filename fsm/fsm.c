@@ -6,10 +6,13 @@
  *                                  ^                              |                            |
  *                                  +------- fsm_build_abort ------+<----- fsm_build_begin -----+
  *
- * FSM-1 to FSM-3: see fsm.h. FSM-4 Bits below known_from may say "used" for a block that is not; a bit that says "free"
- * is always right. ready is known_from == 0. FSM-5 free - reserved >= 0: every promise is backed by a block of the file
- * that is free in the map, so that allocation cannot fail. FSM-6 Bits at and above file_blocks are set: a search never
- * leaves the file. FSM-7 No used block lies at or above high_water.
+ * FSM-1 to FSM-3: see fsm.h.
+ * FSM-4 Bits below known_from may say "used" for a block that is not; a bit that says "free" is always right. The map is
+ *       ready when known_from is 0 and no build is under way.
+ * FSM-5 reserved <= free_blocks: every promise is backed by a block of the file that is free in the map, so that
+ *       allocation cannot fail.
+ * FSM-6 Bits at and above file_blocks are set: a search never leaves the file.
+ * FSM-7 No used block lies at or above high_water.
  *
  * Locking: each map has its own mutex (LOCK_RANK_FSM), held over relation_* calls, which may do I/O: extending a file
  * is what a reserve waits for, and nobody else can use the map meanwhile anyway.

@@ -5,10 +5,11 @@
  * bitmaps.
  *
  * FSM-1 A block handed out twice destroys data: a block is handed out only if the map knows it to be free, or from
- * beyond the end of what was ever handed out. FSM-2 A damaged, missing, foreign or oversized sidecar is never an error.
+ *       beyond the end of what was ever handed out.
+ * FSM-2 A damaged, missing, foreign or oversized sidecar is never an error.
  * FSM-3 A map is built from roots: fsm_build_begin, fsm_build_used for each block that some tree reaches (or that is
- * pinned otherwise), fsm_build_finish. Blocks allocated or freed meanwhile are accounted for. Until it is ready the
- * relation allocates at the end of its file.
+ *       pinned otherwise), fsm_build_finish. Blocks allocated or freed meanwhile are accounted for. Until it is ready
+ *       the relation allocates at the end of its file.
  *
  * A relation has no map until fsm_init_empty, fsm_build_begin or the first fsm_reserve makes one; a map made by the
  * last two starts not ready. It lives as long as the in-core relation: whoever writes a relation keeps a reference.

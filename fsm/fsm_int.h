@@ -1,9 +1,11 @@
 /*
  * fsm/fsm_int.h - inside of fsm/: a bitmap with summaries.
  *
- * A set bit is a used block. BITMAP-1 Level 0 holds one bit a block; bit i of level k is set exactly when word i of
- * level k - 1 is full, so that the next clear bit is found in at most two words a level. BITMAP-2 Bits beyond what was
- * ever cleared are set: a search never leaves the file. Not locked: whoever owns the bitmap locks.
+ * A set bit is a used block. Not locked: whoever owns the bitmap locks.
+ *
+ * BITMAP-1 Level 0 holds one bit a block; bit i of level k is set exactly when word i of level k - 1 is full, so that
+ *          the next clear bit is found in at most two words a level.
+ * BITMAP-2 Bits beyond what was ever cleared are set: a search never leaves the file.
  */
 #ifndef TBLFS_FSM_FSM_INT_H
 #define TBLFS_FSM_FSM_INT_H

@@ -9,7 +9,8 @@
  * applying happen with the gate held. Bytes are not interpreted.
  *
  * CONTENT-1 A root's `bytes` is the sum over its leaves and holes; every inner entry counts right. No entry has 0
- * bytes. CONTENT-2 Leaves written by one plan lie in file order in one run if there is one.
+ *           bytes.
+ * CONTENT-2 Leaves written by one plan lie in file order in one run if there is one.
  */
 #ifndef TBLFS_TABLE_CONTENT_H
 #define TBLFS_TABLE_CONTENT_H
@@ -17,8 +18,8 @@
 #include "table/content_format.h"
 #include "table/cow.h"
 
-/* Root of a content tree. bytes == 0: empty, ptr none, height 0. A single hole: ptr none, height 0, bytes > 0. height
- * 1: a leaf. */
+/* Root of a content tree. bytes == 0: empty, ptr none, height 0. A single hole: ptr none, height 0, bytes > 0.
+ * height 1: a leaf. */
 struct content_root {
     struct page_ptr ptr;
     uint64_t bytes;

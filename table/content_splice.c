@@ -12,9 +12,9 @@
  * node is edited in place, when it is the same on both paths, private, latchable, and has room (COW-1). Above the root
  * stands a virtual node with one entry, the root itself, so that a root leaf, a hole and an empty tree need no code.
  *
- * SPLICE-1 Nothing that the old root reaches changes before content_plan_apply. SPLICE-2 The result has no root node
- * with one entry, no node with none, no two neighbouring holes in what was touched. SPLICE-3 What an append fills stays
- * full: its nodes are not split evenly.
+ * SPLICE-1 Nothing that the old root reaches changes before content_plan_apply.
+ * SPLICE-2 The result has no root node with one entry, no node with none, no two neighbouring holes in what was touched.
+ * SPLICE-3 What an append fills stays full: its nodes are not split evenly.
  *
  * A path ends early at a hole that stands high in the tree. The part of it that survives is its `remainder`.
  */
