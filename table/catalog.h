@@ -4,12 +4,13 @@
  * Changes go through a batch: collect puts and deletes (reading through the batch sees them), plan (pins every page
  * that will be touched, promises blocks and frames; may fail), apply (cannot fail).
  *
- * Locking: get/next need the view's catalog_lock, shared is enough; batch plan to apply need it exclusively (live view:
- * under the gate).
+ * Locking: get and scan need the view's catalog_lock, shared is enough; a batch needs it exclusively from plan to apply,
+ * under the gate (a fork in between would let a checkpoint meet pages that are latched).
  *
  * CATALOG-1 Keys ascend strictly within a page and across pages; an inner entry's key is <= every key below it and >
- * every key before. CATALOG-2 No page is empty (an empty tree has no page). A root with a single entry gives way to the
- * page below it in the batch that makes it so, and that one too if the batch had it pinned.
+ *           every key before.
+ * CATALOG-2 No page is empty (an empty tree has no page). A root with a single entry gives way to the page below it in
+ *           the batch that makes it so, and that one too if the batch had it pinned.
  */
 #ifndef TBLFS_TABLE_CATALOG_H
 #define TBLFS_TABLE_CATALOG_H

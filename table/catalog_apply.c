@@ -12,10 +12,11 @@
  * entries anew from that (slots), merges small neighbours, and writes them to as many pages as they need.
  *
  * APPLY-1 A page made here stays pinned and latched until the end of the batch, one changed in place too: nobody writes
- * it back half changed. APPLY-2 No more blocks and frames are taken than were promised (asserted). APPLY-3 What leaves
- * the tree is retired after all pins and latches are gone.
+ *         it back half changed.
+ * APPLY-2 No more blocks and frames are taken than were promised (asserted).
+ * APPLY-3 What leaves the tree is retired after all pins and latches are gone.
  *
- * Locking: the view's catalog lock, exclusively; live view: the gate.
+ * Locking: the gate, shared; the view's catalog lock, exclusively.
  */
 #include "table/catalog_int.h"
 

@@ -5,9 +5,11 @@
  *
  *     | page header | head 0 | head 1 | ... | head n-1 |  zeros  | value n-1 | ... | value 1 | value 0 |
  *
- * PAGE-1 Heads ascend strictly by key. PAGE-2 Value i ends where value i - 1 begins, value 0 at the end of the page; an
- * empty value takes no bytes but has an offset all the same. So the bytes of a page follow from its items. PAGE-3 used
- * = heads + values. PAGE-4 Every value is plausible for its key (catalog_item_fault).
+ * PAGE-1 Heads ascend strictly by key.
+ * PAGE-2 Value i ends where value i - 1 begins, value 0 at the end of the page; an empty value takes no bytes but has
+ *        an offset all the same. So the bytes of a page follow from its items.
+ * PAGE-3 used = heads + values; what lies between them is zero.
+ * PAGE-4 Every value is plausible for its key (catalog_item_fault).
  *
  * Inner page: entries ascend strictly by key; used = count * 40; pointers are never none.
  *

@@ -5,12 +5,13 @@
  * that may be needed for a merge. All are pinned, so that apply reads nothing.
  *
  * PLAN-1 plan_page.extra_pages bounds how many pages a page can be split into beyond the first: for a leaf that may
- * overflow, one for each edit that makes it larger (two halves always suffice for one more item, because an item takes
- * at most half a page); for an inner page what its children's extra pages need. PLAN-2 Blocks promised, and frames in
- * the budget, are at least one for each pinned page (its copy), one for each extra page, and those of new roots.
+ *        overflow, one for each edit that makes it larger (two halves always suffice for one more item, because an item
+ *        takes at most half a page); for an inner page what its children's extra pages need.
+ * PLAN-2 Blocks promised, and frames in the budget, are at least one for each pinned page (its copy), one for each
+ *        extra page, and those of new roots.
  * PLAN-3 Neighbours are pinned for at most as many pages as there are edits: a merge saves space, none is owed.
  *
- * Locking: the view's catalog lock, exclusively, from plan to apply or free.
+ * Locking: the gate, shared, and the view's catalog lock, exclusively, from plan to apply or free.
  */
 #include "table/catalog_int.h"
 

@@ -2,8 +2,8 @@
  * table/dirent.c - directory entries: (directory, hash of the name and tie) -> inode, kind, name.
  *
  * DIRENT-1 An entry's sub never changes while the name exists: it is the readdir cookie, so a listing that goes on
- * behind a cookie sees each entry that stays exactly once, whatever is made or removed meanwhile. DIRENT-2 No two
- * entries of a directory have one name.
+ *          behind a cookie sees each entry that stays exactly once, whatever is made or removed meanwhile.
+ * DIRENT-2 No two entries of a directory have one name.
  *
  * Locking: as catalog_scan.
  */

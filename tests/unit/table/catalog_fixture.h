@@ -189,10 +189,7 @@ HELPER int fixture_run_as(struct fixture *fixture, struct catalog_batch *batch, 
     if (rc != 0) {
         return rc;
     }
-    const bool is_live = batch->view == fixture->live;
-    if (is_live) {
-        cow_gate_enter(fixture->cow);
-    }
+    cow_gate_enter(fixture->cow);
     rwlock_lock_exclusive(&batch->view->catalog_lock);
     rc = catalog_batch_plan(batch, &budget);
     if (rc == 0 && apply) {
@@ -201,9 +198,7 @@ HELPER int fixture_run_as(struct fixture *fixture, struct catalog_batch *batch, 
         catalog_batch_free(batch);
     }
     rwlock_unlock_exclusive(&batch->view->catalog_lock);
-    if (is_live) {
-        cow_gate_leave(fixture->cow);
-    }
+    cow_gate_leave(fixture->cow);
     frame_budget_release(&budget);
     return rc;
 }
