@@ -1,6 +1,7 @@
 #!/bin/bash
-# tests/mount/session.sh - the session of README.md says on a real mount what README.md shows, byte for byte; and the
-# quickstart goes from an empty directory to a mount that holds the session's tables, twice, and cleans up after itself.
+# tests/mount/session.sh - the session of README.md says on a real mount what README.md shows, byte for byte, and its
+# tables outlive a remount and a killed daemon; the quickstart goes from an empty directory to a mount that holds the
+# session's tables, twice, and cleans up after itself.
 # shellcheck source=tests/mount/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -22,6 +23,24 @@ session_tables_survive_remount() {
     checksums "$mnt" | diff "$work/before" - || fail "tables differ after a remount"
     umount_store
     ok "session_tables_survive_remount"
+}
+
+session_tables_survive_kill() {
+    local pid
+    mount_store
+    mkdir "$mnt/again"
+    timeout 100 "$root/mountscripts/session" "$root/README.md" "$mnt/again" >"$work/got"
+    diff "$work/expected" "$work/got"
+    checksums "$mnt" >"$work/before"
+    pid=$(daemon_pid)
+    kill -KILL "$pid"
+    wait_gone "$pid"
+    timeout 70 "$TBLFS" umount "$mnt"
+    mount_store
+    checksums "$mnt" | diff "$work/before" - || fail "tables differ after the daemon was killed"
+    umount_store
+    check_store
+    ok "session_tables_survive_kill"
 }
 
 quickstart_leaves_a_mount_with_tables() {
@@ -54,5 +73,6 @@ quickstart_clean_removes_only_its_own() {
 
 session_prints_what_readme_shows
 session_tables_survive_remount
+session_tables_survive_kill
 quickstart_leaves_a_mount_with_tables
 quickstart_clean_removes_only_its_own
