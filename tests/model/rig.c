@@ -57,6 +57,7 @@ static void open_store(struct rig *rig, bool read_only)
         .diag = &rig->diag,
         .dir = RIG_DIR,
         .cache_size_bytes = rig->config.cache_size_bytes,
+        .log_segment_size = rig->config.log_segment_size,
         .read_only = read_only,
     };
     rig_must(rig, store_open(&options, &rig->store, NULL), "store_open");
@@ -95,7 +96,6 @@ void rig_init(struct rig *rig, const struct rig_config *config)
     rig->model = model_new(0755);
     rig->inode_limit = config->max_inodes;
     learn_root(rig);
-    rig->durable = model_copy(rig->model);
 }
 
 void rig_close_handles(struct rig *rig)
@@ -115,22 +115,14 @@ void rig_destroy(struct rig *rig)
     rig_must(rig, store_close(rig->store), "store_close");
     assert_int_equal(atomic_load(&rig->diag.damage_count), 0);
     model_free(rig->model);
-    model_free(rig->durable);
     mem_device_destroy(rig->mem);
     free(rig->data);
-}
-
-static void remember_durable(struct rig *rig)
-{
-    model_free(rig->durable);
-    rig->durable = model_copy(rig->model);
 }
 
 void rig_checkpoint(struct rig *rig)
 {
     rig_note(rig, "checkpoint");
     rig_must(rig, store_checkpoint(rig->store), "store_checkpoint");
-    remember_durable(rig);
 }
 
 /* Everything is there, and nothing can be changed. */
@@ -158,7 +150,6 @@ void rig_reopen(struct rig *rig)
         look_read_only(rig);
     }
     open_store(rig, false);
-    remember_durable(rig);
     rig_compare(rig);
 }
 
@@ -174,7 +165,6 @@ void rig_kill_and_reopen(struct rig *rig)
             rig->handles[i] = (struct rig_handle){0};
         }
     }
-    remember_durable(rig);
     rig_compare(rig);
     rig_check_store(rig);
 }

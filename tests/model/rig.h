@@ -26,9 +26,10 @@ struct rig_config {
     uint64_t seed;         /* as printed */
     uint64_t salt;         /* tells rigs of one seed apart */
     uint64_t cache_size_bytes;
-    uint64_t max_file_bytes;  /* offsets and sizes of most operations stay below */
-    uint64_t max_total_bytes; /* content of all files: above it files are cut and removed */
-    unsigned max_inodes;      /* the same for inodes; the limit in force wanders below it */
+    uint64_t max_file_bytes;   /* offsets and sizes of most operations stay below */
+    uint64_t max_total_bytes;  /* content of all files: above it files are cut and removed */
+    unsigned max_inodes;       /* the same for inodes; the limit in force wanders below it */
+    uint32_t log_segment_size; /* 0: the usual one */
     uint8_t name_hash_bits;
 };
 
@@ -44,7 +45,6 @@ struct rig {
     struct diag diag;
     struct store *store;
     struct model *model;
-    struct model *durable; /* as of the last checkpoint */
     struct test_random random;
     struct rig_handle handles[RIG_HANDLES];
     ino_no gone[RIG_GONE]; /* numbers of inodes that are no more */
@@ -54,7 +54,6 @@ struct rig {
     uint8_t *data;        /* RIG_DATA_BYTES random bytes to write from */
     ino_no subjects[4];   /* of the operation under way */
     unsigned subject_count;
-    bool no_space; /* it answered -ENOSPC */
     int64_t time_before_ns;
     char history[RIG_HISTORY][RIG_LINE_BYTES];
 };
@@ -72,7 +71,7 @@ void rig_compare_view(struct rig *rig, struct view *view, const struct model *mo
 
 void rig_checkpoint(struct rig *rig);
 void rig_reopen(struct rig *rig);          /* clean close, open: everything is there */
-void rig_kill_and_reopen(struct rig *rig); /* abandon, open: the last checkpoint is there */
+void rig_kill_and_reopen(struct rig *rig); /* abandon, open: what was acknowledged is there */
 void rig_close_handles(struct rig *rig);
 
 /* Fails the test with the history. */

@@ -155,7 +155,6 @@ static void expect(struct rig *rig, int got, int want)
     if (got != want) {
         rig_fail(rig, "the store answers %d, the model %d", got, want);
     }
-    rig->no_space |= got == -ENOSPC;
 }
 
 static void subject(struct rig *rig, ino_no ino)
@@ -769,7 +768,6 @@ void rig_operate(struct rig *rig)
 {
     rig->step++;
     rig->subject_count = 0;
-    rig->no_space = false;
     model_begin(rig->model);
     if (rig->step % 4000 == 0) {
         rig->inode_limit = 5 + (unsigned)below(rig, rig->config.max_inodes);
@@ -783,7 +781,4 @@ void rig_operate(struct rig *rig)
         draw_operation(rig)->run(rig);
     }
     finish(rig);
-    if (rig->no_space) {
-        rig_checkpoint(rig); /* the store took one before it gave up; what is durable must be known */
-    }
 }

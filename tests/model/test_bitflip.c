@@ -11,6 +11,7 @@
 #include "base/checksum.h"
 #include "tests/model/rig.h"
 #include "txn/control_format.h"
+#include "txn/log_format.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -27,6 +28,8 @@
 #define TEST_NAME      "test_bitflip"
 #define ROUNDS         10000u
 #define WRITABLE_EVERY 16u
+#define LOG_ROUNDS     400u
+#define LOG_SEGMENT    (32u << 10)
 #define FULL_EVERY     16u
 #define SAMPLE_ABOVE   (1u << 20)
 #define FLIPS_MAX      8u
@@ -52,7 +55,8 @@ struct data_file {
 };
 
 struct flip_test {
-    struct rig rig; /* closed: rig.mem and rig.model are what counts */
+    struct rig rig;            /* closed: rig.mem and rig.model are what counts */
+    struct mem_device *killed; /* the same as a kill would have left it, with a log to replay */
     struct data_file files[FILES_MAX];
     unsigned file_count;
     ino_no deep, wide; /* tables of height 3 and 2 */
@@ -194,6 +198,8 @@ static void list_files(struct flip_test *test)
 {
     struct lister lister = {.test = test, .dir = RIG_DIR};
     assert_int_equal(io_list_dir(test->rig.dev, lister.dir, list_file, &lister), 0);
+    snprintf(lister.dir, PATH_BYTES, RIG_DIR "/log");
+    assert_int_equal(io_list_dir(test->rig.dev, lister.dir, list_file, &lister), 0);
     for (unsigned i = 0; i < 256; i++) {
         snprintf(lister.dir, PATH_BYTES, RIG_DIR "/rel/%02x", i);
         assert_int_equal(io_list_dir(test->rig.dev, lister.dir, list_file, &lister), 0);
@@ -222,6 +228,7 @@ static void open_as(struct flip_test *test, struct mem_device *mem, bool read_on
         .diag = &test->said.diag,
         .dir = RIG_DIR,
         .cache_size_bytes = 1, /* as small as may be */
+        .log_segment_size = LOG_SEGMENT,
         .read_only = read_only,
     };
     const int result = store_open(&options, &test->rig.store, NULL);
@@ -249,6 +256,7 @@ static int make_data_directory(void **state)
         .test_name = TEST_NAME,
         .seed = test_seed(TEST_NAME),
         .cache_size_bytes = 1,
+        .log_segment_size = LOG_SEGMENT,
         .max_file_bytes = 30000,
         .max_total_bytes = 200000,
         .max_inodes = 60,
@@ -267,6 +275,9 @@ static int make_data_directory(void **state)
     model_begin(test->rig.model);
     make_deep_and_wide(test);
     expect_all_kinds(test);
+    assert_int_equal(store_sync(test->rig.store), 0);
+    store_step(test->rig.store); /* an idle log vouches for its last batch */
+    test->killed = mem_device_clone(test->rig.mem);
     assert_int_equal(store_close(test->rig.store), 0);
     list_files(test);
     forget_text(&test->said);
@@ -284,8 +295,8 @@ static int free_data_directory(void **state)
         return 0; /* it could not be made */
     }
     model_free(test->rig.model);
-    model_free(test->rig.durable);
     mem_device_destroy(test->rig.mem);
+    mem_device_destroy(test->killed);
     free(test->rig.data);
     free(test);
     return 0;
@@ -383,6 +394,7 @@ static bool open_damaged(struct flip_test *test, struct mem_device *mem, const s
         .diag = &test->said.diag,
         .dir = RIG_DIR,
         .cache_size_bytes = 1,
+        .log_segment_size = LOG_SEGMENT,
         .read_only = read_only,
     };
     const int result = store_open(&options, &test->rig.store, NULL);
@@ -438,6 +450,65 @@ static void random_damage_is_refused_or_harmless(void **state)
     compare_damaged(test, INO_ROOT);
     assert_int_equal(test->said.size, 0);
     store_abandon(test->rig.store);
+}
+
+/* ---- damage in the log ---- */
+
+struct log_pick {
+    struct flip_test *test;
+    struct data_file file;
+    unsigned seen;
+};
+
+/* Each file with the same chance. */
+static int pick_log_file(void *arg, const char *name, enum io_file_kind kind)
+{
+    struct log_pick *pick = arg;
+    (void)kind;
+    if (below(pick->test, ++pick->seen) == 0) {
+        snprintf(pick->file.path, PATH_BYTES, RIG_DIR "/log/%.40s", name);
+    }
+    return 0;
+}
+
+static void damage_sector(struct flip_test *test, struct mem_device *mem, const struct data_file *file)
+{
+    size_t run = 0;
+    const uint64_t sector = below(test, file->size_bytes / LOG_ALIGN) * LOG_ALIGN;
+    uint8_t *bytes = mem_device_file_bytes(mem, file->path, sector, &run);
+    assert_true(bytes != NULL && run >= LOG_ALIGN);
+    for (uint64_t i = 0; i <= below(test, FLIPS_MAX); i++) {
+        bytes[below(test, i % 2 == 0 ? 64 : LOG_ALIGN)] ^= (uint8_t)(1 + below(test, 255));
+    }
+}
+
+/* Everything in the log was vouched for: with one bad sector it is replayed whole, or the mount is refused. (Two could
+ * be the last record and what vouches for it: then nobody can tell.) */
+static void damaged_log_is_refused_or_replayed_whole(void **state)
+{
+    struct flip_test *test = *state;
+    unsigned refused = 0;
+    for (unsigned i = 0; i < LOG_ROUNDS; i++) {
+        struct log_pick pick = {.test = test};
+        struct io_stat stat;
+        struct mem_device *mem = mem_device_clone(test->killed);
+        forget_text(&test->said);
+        assert_int_equal(io_list_dir(mem_device_io(mem), RIG_DIR "/log", pick_log_file, &pick), 0);
+        assert_int_equal(io_stat(mem_device_io(mem), pick.file.path, &stat), 0);
+        pick.file.size_bytes = stat.size_bytes;
+        if (i > 0) { /* once undamaged */
+            damage_sector(test, mem, &pick.file);
+        }
+        if (open_damaged(test, mem, &pick.file, false)) {
+            compare_damaged(test, INO_ROOT);
+            store_abandon(test->rig.store);
+        } else {
+            refused++;
+        }
+        assert_true(i > 0 || refused == 0);
+        mem_device_destroy(mem);
+    }
+    assert_true(refused > 0);
 }
 
 /* ---- directed damage ---- */
@@ -667,6 +738,7 @@ int main(void)
         cmocka_unit_test(directory_in_place_of_a_relation_file_damages_its_table_alone),
         cmocka_unit_test(relation_file_cut_short_damages_its_table_alone),
         cmocka_unit_test(catalog_missing_or_cut_refuses_the_mount),
+        cmocka_unit_test(damaged_log_is_refused_or_replayed_whole),
         cmocka_unit_test(random_damage_is_refused_or_harmless),
     };
     return cmocka_run_group_tests_name(TEST_NAME, tests, make_data_directory, free_data_directory);
