@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -21,6 +22,19 @@
 #define OPEN_FILES_MAX 4096u
 #define OPEN_FILES_MIN 64u
 
+/* How a child ended that did not report. One that exited has said why. */
+static void say_how_it_ended(pid_t child)
+{
+    int how;
+    pid_t ended;
+    do
+        ended = waitpid(child, &how, 0);
+    while (ended < 0 && errno == EINTR);
+    if (ended == child && WIFSIGNALED(how))
+        fprintf(stderr, "tblfs: the daemon was ended by signal %d (%s) before the mount answered\n", WTERMSIG(how),
+                strsignal(WTERMSIG(how)));
+}
+
 /* The parent's half: what the child says, or that it ended. */
 static int wait_for_report(int fd, pid_t child)
 {
@@ -31,9 +45,7 @@ static int wait_for_report(int fd, pid_t child)
     while (got < 0 && errno == EINTR);
     if (got == (ssize_t)sizeof status)
         return status;
-    int how;
-    while (waitpid(child, &how, 0) < 0 && errno == EINTR)
-        continue;
+    say_how_it_ended(child);
     return 1;
 }
 

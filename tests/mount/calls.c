@@ -26,7 +26,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ROW_MAX 20000u
+#define ROW_MAX      20000u
+#define MAPPED_BYTES (1u << 22)
 
 static void must(bool condition, const char *what)
 {
@@ -71,6 +72,19 @@ static size_t make_row(char *bytes, unsigned writer, unsigned row)
     memset(bytes + head, 'a' + (char)(writer % 26), length);
     bytes[(size_t)head + length] = '\n';
     return (size_t)head + length + 1;
+}
+
+/* As a shell's >> does: opens, appends one row, closes. */
+static void append_rows_reopening(const char *path, unsigned writer, unsigned rows)
+{
+    char *bytes = malloc(ROW_MAX);
+    must(bytes != NULL, "malloc");
+    for (unsigned row = 0; row < rows; row++) {
+        const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+        const size_t size = make_row(bytes, writer, row);
+        must(fd >= 0 && write(fd, bytes, size) == (ssize_t)size && close(fd) == 0, "append");
+    }
+    free(bytes);
 }
 
 static void append_rows(const char *path, unsigned writer, unsigned rows)
@@ -163,27 +177,37 @@ static int run_mapped(char **argv)
     return 0;
 }
 
+/* Dirties the page that the file ends in, without changing a byte of it. */
+static void touch_last_page(int fd, volatile char *map)
+{
+    struct stat stat_out;
+    must(fstat(fd, &stat_out) == 0, "fstat");
+    const off_t page = (stat_out.st_size - 1) / 4096 * 4096;
+    map[page] = map[page];
+}
+
 /* A mapper changes the first page and dirties the last again and again, while rows arrive by append. */
 static int run_mapped_append(char **argv)
 {
     const unsigned rows = (unsigned)atoi(argv[1]);
     const int fd = open(argv[0], O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     must(fd >= 0 && write(fd, "head....\n", 9) == 9, "make");
-    char *map = mmap(NULL, 1u << 22, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    char *map = mmap(NULL, MAPPED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     must(map != MAP_FAILED, "mmap");
     const pid_t pid = fork();
     must(pid >= 0, "fork");
     if (pid == 0) {
-        append_rows(argv[0], 1, rows);
+        append_rows_reopening(argv[0], 1, rows);
         exit(0);
     }
     int status = 0;
     for (unsigned turn = 0; waitpid(pid, &status, WNOHANG) == 0; turn++) {
         map[turn % 8] = (char)('A' + turn % 26);
-        must(msync(map, 4096, turn % 16 == 0 ? MS_SYNC : MS_ASYNC) == 0, "msync");
+        touch_last_page(fd, map);
+        must(turn % 8 != 0 || msync(map, MAPPED_BYTES, MS_SYNC) == 0, "msync");
     }
     must(status == 0, "the appender failed");
-    must(munmap(map, 1u << 22) == 0 && close(fd) == 0, "close");
+    must(munmap(map, MAPPED_BYTES) == 0 && close(fd) == 0, "close");
     return 0;
 }
 
