@@ -28,7 +28,7 @@
 #define TEST_NAME      "test_bitflip"
 #define ROUNDS         10000u
 #define WRITABLE_EVERY 16u
-#define LOG_ROUNDS     400u
+#define LOG_ROUNDS     200u
 #define LOG_SEGMENT    (32u << 10)
 #define FULL_EVERY     16u
 #define SAMPLE_ABOVE   (1u << 20)
