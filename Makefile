@@ -58,9 +58,11 @@ libs_of   = $(foreach m,$(call below,$(1)),$(call lib_of,$(m)))
 TEST_LIB  := $(B)/libtests.a
 MODEL_LIB := $(B)/libmodel.a
 MODEL_OBJ := $(filter-out $(B)/tests/model/test_%.o,$(call obj_of,tests/model))
+CRASH_LIB := $(B)/libcrash.a
+CRASH_OBJ := $(filter-out $(B)/tests/crash/test_%.o,$(call obj_of,tests/crash))
 
-SOURCES   := $(wildcard $(addsuffix /*.c,$(MODULES) tools bench tests/lib tests/model tests/mount tests/unit/*))
-HEADERS   := $(wildcard $(addsuffix /*.h,$(MODULES) tools bench tests/lib tests/model tests/mount tests/unit/*))
+SOURCES   := $(wildcard $(addsuffix /*.c,$(MODULES) tools bench tests/lib tests/model tests/crash tests/mount tests/unit/*))
+HEADERS   := $(wildcard $(addsuffix /*.h,$(MODULES) tools bench tests/lib tests/model tests/crash tests/mount tests/unit/*))
 
 .PHONY: all build libs objects mount-helpers bench-programs help check check-long check-build lint fmt bench install clean
 .DELETE_ON_ERROR:
@@ -115,6 +117,9 @@ $(TEST_LIB): $(call obj_of,tests/lib)
 $(MODEL_LIB): $(MODEL_OBJ)
 	$(archive)
 
+$(CRASH_LIB): $(CRASH_OBJ)
+	$(archive)
+
 $(B)/fusefs/%.o $(B)/tools/%.o $(B)/tests/unit/fusefs/%.o: CFLAGS += $(FUSE_CFLAGS)
 
 $(B)/%.o: %.c
@@ -132,6 +137,11 @@ $(foreach m,$(MODULES),$(eval $(call unit_rule,$(m))))
 
 # A model test links the store, and the files of its folder that are not tests themselves.
 $(B)/tests/model/%: $(B)/tests/model/%.o $(MODEL_LIB) $(TEST_LIB) $(call libs_of,txn)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+
+# So does a crash test.
+$(B)/tests/crash/%: $(B)/tests/crash/%.o $(CRASH_LIB) $(TEST_LIB) $(call libs_of,txn)
 	$(call say,LD)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
