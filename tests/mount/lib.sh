@@ -28,7 +28,8 @@ chmod 755 "$work" # tests with other users
 clean_up() {
     local point
     cd /
-    grep -F " $work/" /proc/self/mountinfo | awk '{ print $5 }' | tac | while read -r point; do
+    { grep -F " $work/" /proc/self/mountinfo || true; } | awk '{ print $5 }' | tac | while read -r point; do
+        point=$(printf %b "$point")
         timeout 70 "$TBLFS" umount "$point" 2>/dev/null || umount -l "$point" || true
     done
     rm -rf --one-file-system "$work"
