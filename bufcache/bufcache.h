@@ -93,6 +93,10 @@ int bufcache_sync_relations(struct bufcache *cache) WARN_UNUSED;
 /* Pages of the relation in the cache now (exact). */
 uint32_t relation_resident(const struct relation *relation);
 
+/* The log refers to pages of this relation, in an operation of that epoch (COW-4). The latest one counts; 0: never. */
+void relation_set_referenced(struct relation *relation, epoch_no epoch);
+epoch_no relation_referenced(const struct relation *relation);
+
 /* A slot for the free map, owned by fsm/. destroy is called when the relation goes. */
 void relation_set_map(struct relation *relation, void *map, void (*destroy)(void *map));
 void *relation_map(const struct relation *relation);
@@ -172,6 +176,9 @@ struct writeback_result {
  * ones: the caller knows that none with such a birth is latched (fork). The first error wins, -EIO or -ENOSPC. Pages of
  * dead relations are skipped. */
 int bufcache_write_back(struct bufcache *cache, epoch_no birth, struct writeback_result *out_result) WARN_UNUSED;
+/* Writes these pages of a living relation now, those that are dirty and not latched; waits for those being written.
+ * count >= 1. */
+int page_write_many(struct relation *relation, const struct page_ptr *ptrs, unsigned count) WARN_UNUSED;
 /* Asks the background writer to write these soon (bulk loads): a hint. */
 void bufcache_write_soon(struct frame *const *frames, unsigned count);
 /* Without background thread: does one round of its work. */

@@ -105,6 +105,7 @@ struct relation {
     _Atomic uint32_t refs;     /* users, frames (INT-3), and one while it is on the unsynced list */
     _Atomic uint32_t resident; /* CACHE-5 */
     _Atomic bool dead;
+    _Atomic epoch_no referenced; /* see relation_set_referenced */
     _Atomic uint64_t blocks; /* of the file; BLOCKS_UNKNOWN */
     _Atomic(void *) map;
     void (*map_destroy)(void *map);

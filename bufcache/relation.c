@@ -239,6 +239,16 @@ void *relation_map(const struct relation *relation)
     return atomic_load_explicit(&relation->map, memory_order_acquire);
 }
 
+void relation_set_referenced(struct relation *relation, epoch_no epoch)
+{
+    atomic_store_explicit(&relation->referenced, epoch, memory_order_release);
+}
+
+epoch_no relation_referenced(const struct relation *relation)
+{
+    return atomic_load_explicit(&relation->referenced, memory_order_acquire);
+}
+
 /* ---- the unsynced list ---- */
 
 void relation_list_unsynced_locked(struct relation *relation)

@@ -286,6 +286,24 @@ int bufcache_write_back(struct bufcache *cache, epoch_no birth, struct writeback
     return rc;
 }
 
+int page_write_many(struct relation *relation, const struct page_ptr *ptrs, unsigned count)
+{
+    struct bufcache *cache = relation->cache;
+    struct writeback_result result = {0};
+    size_t others = 0;
+    struct soon_entry *entries = calloc(count, sizeof *entries);
+    if (entries == NULL)
+        return -ENOMEM;
+    for (unsigned i = 0; i < count; i++)
+        entries[i] = (struct soon_entry){.rel = relation->rel, .block = ptrs[i].block};
+    qsort(entries, count, sizeof *entries, compare_entries);
+    int rc = write_entries(cache, entries, count, &others, &result);
+    for (size_t i = 0; rc == 0 && i < others; i++)
+        wait_written(cache, &entries[i]);
+    free(entries);
+    return rc != 0 ? rc : bufcache_failed(cache);
+}
+
 /* ---- the writer ---- */
 
 void writeback_wake_writer_locked(struct bufcache *cache)

@@ -95,11 +95,14 @@ int content_leaves_read(const struct content_tree *tree, const struct tree_entry
     for (unsigned i = 1; i < count; i++)
         ptrs[i] = entries[i].ptr;
     int err = page_read_many(tree->relation, ptrs, count, PAGE_TYPE_CONTENT_LEAF, 0, out_frames);
-    if (err != 0)
-        return err;
-    err = leaves_check(tree, entries, count, out_frames);
-    for (unsigned i = 0; err != 0 && i < count; i++)
-        page_unpin(out_frames[i]);
+    const bool pinned = err == 0;
+    if (pinned)
+        err = leaves_check(tree, entries, count, out_frames);
+    for (unsigned i = 0; err != 0 && i < count; i++) {
+        if (pinned)
+            page_unpin(out_frames[i]);
+        out_frames[i] = NULL; /* callers unpin what is not NULL */
+    }
     return err;
 }
 

@@ -123,7 +123,7 @@ void retire_list_free(struct retire_list *list)
 }
 
 /* Makes the list's memory a chunk of its own; the list is empty afterwards. NULL when there was nothing in it. */
-static struct dead_chunk *retire_list_take(struct retire_list *list)
+static struct dead_chunk *retire_list_take(struct retire_list *list, epoch_no epoch)
 {
     if (list->count == 0) {
         retire_list_free(list);
@@ -132,7 +132,8 @@ static struct dead_chunk *retire_list_take(struct retire_list *list)
     struct dead_chunk *chunk = chunk_of(list->entries);
     chunk->next = NULL;
     chunk->relation = list->relation;
-    chunk->dropped = 0;
+    chunk->retired = epoch;
+    chunk->pinned = 0;
     chunk->count = list->count;
     *list = (struct retire_list){0};
     return chunk;
@@ -187,6 +188,7 @@ void cow_close(struct cow *cow)
         free(holder);
         holder = older;
     }
+    chunk_list_free(cow->pinned);
     chunk_list_free(cow->dropped_held);
     chunk_list_free(cow->dropped_dead);
     chunk_list_free(cow->dropped_gone);
@@ -308,6 +310,9 @@ int cow_adopt_holder(struct cow *cow, enum holder_kind kind, epoch_no at, struct
     cow_gate_close(cow);
     mutex_lock(&cow->lock);
     holder_link_locked(cow, holder);
+    if (kind == HOLDER_DURABLE) {
+        atomic_store(&cow->durable_at, at);
+    }
     mutex_unlock(&cow->lock);
     cow_gate_open(cow);
     *out_holder = holder;
@@ -332,7 +337,7 @@ static void dropped_review_locked(struct cow *cow)
     struct dead_chunk **link = &cow->dropped_held;
     while (*link != NULL) {
         struct dead_chunk *chunk = *link;
-        if (relation_is_held_locked(cow, chunk->entries[0].birth, chunk->dropped, false)) {
+        if (relation_is_held_locked(cow, chunk->entries[0].birth, chunk->retired, false)) {
             link = &chunk->next;
             continue;
         }
@@ -341,19 +346,47 @@ static void dropped_review_locked(struct cow *cow)
     }
 }
 
+static struct holder *find_durable_locked(struct cow *cow)
+{
+    struct holder *holder = cow->newest;
+    while (holder != NULL && holder->kind != HOLDER_DURABLE) {
+        holder = holder->older;
+    }
+    return holder;
+}
+
+/* COW-4: what left the tree before the fork of the checkpoint that is durable now goes with the one that it replaces.
+ */
+static void unpin_locked(struct cow *cow, struct holder *replaced, epoch_no at)
+{
+    struct dead_chunk **link = &cow->pinned;
+    while (*link != NULL) {
+        struct dead_chunk *chunk = *link;
+        if (chunk->pinned > at) {
+            link = &chunk->next;
+            continue;
+        }
+        *link = chunk->next;
+        chunk_push(&replaced->dead, chunk);
+    }
+}
+
 void cow_holder_made_durable(struct cow *cow, struct holder *holder)
 {
     mutex_lock(&cow->lock);
     assert(holder->kind == HOLDER_CHECKPOINT);
+    unpin_locked(cow, find_durable_locked(cow), holder->at);
     holder->kind = HOLDER_DURABLE;
+    atomic_store(&cow->durable_at, holder->at);
     dropped_review_locked(cow);
     mutex_unlock(&cow->lock);
 }
 
-static struct holder *newest_not_above_locked(struct cow *cow, epoch_no at)
+/* The newest holder that forked before `epoch`. */
+static struct holder *newest_below_locked(struct cow *cow, epoch_no epoch)
 {
     struct holder *holder = cow->newest;
-    while (holder != NULL && holder->at > at) {
+    while (holder != NULL && holder->at >= epoch) {
         holder = holder->older;
     }
     return holder;
@@ -381,21 +414,39 @@ static uint32_t chunk_partition(struct dead_chunk *chunk, const struct holder *k
     return kept;
 }
 
-/* Takes up to FREE_BATCH_ENTRIES entries that nobody sees off the first closing chunk, or hands the chunk on when all
- * that is left is seen by an older holder. at: of the holder that it belonged to. Returns how many entries were taken.
- */
-static uint32_t closing_step_locked(struct cow *cow, struct dead_chunk **list, epoch_no at,
-                                    struct retire_entry *out_entries)
+/* COW-4: an operation since the fork of the durable checkpoint referred to pages of the relation. */
+static bool log_refers_to(const struct cow *cow, const struct relation *relation)
 {
-    struct dead_chunk *chunk = *list;
-    struct holder *keeper = newest_not_above_locked(cow, at);
-    const uint32_t kept = chunk_partition(chunk, keeper);
+    return relation_referenced(relation) > atomic_load(&cow->durable_at);
+}
+
+/* Who else sees them is asked when the next checkpoint is durable. */
+static void pin_chunk_locked(struct cow *cow, struct dead_chunk *chunk)
+{
+    chunk->pinned = cow_epoch(cow);
+    cow->stats.deferred += chunk->count;
+    chunk_push(&cow->pinned, chunk);
+}
+
+/* Takes up to FREE_BATCH_ENTRIES entries that nobody sees off the first chunk of a closed holder, or hands the chunk on:
+ * to the log's pins (COW-4; a durable checkpoint is closed by one that forked later), or, when all that is left of it is
+ * seen by an older holder, to that one. Returns how many entries were taken. */
+static uint32_t closing_step_locked(struct cow *cow, struct holder *closed, struct retire_entry *out_entries)
+{
+    struct dead_chunk *chunk = closed->dead;
     uint32_t taken = 0;
+    if (closed->kind != HOLDER_DURABLE && log_refers_to(cow, chunk->relation)) {
+        closed->dead = chunk->next;
+        pin_chunk_locked(cow, chunk);
+        return 0;
+    }
+    struct holder *keeper = newest_below_locked(cow, chunk->retired);
+    const uint32_t kept = chunk_partition(chunk, keeper);
     while (chunk->count > kept && taken < FREE_BATCH_ENTRIES) {
         out_entries[taken++] = chunk->entries[--chunk->count];
     }
     if (taken == 0) {
-        *list = chunk->next;
+        closed->dead = chunk->next;
         chunk_push(&keeper->dead, chunk);
     }
     return taken;
@@ -414,7 +465,7 @@ static void closing_run(struct cow *cow, struct holder *holder)
         uint32_t taken = 0;
         struct dead_chunk *finished = NULL;
         if (chunk != NULL) {
-            taken = closing_step_locked(cow, &holder->dead, holder->at, entries);
+            taken = closing_step_locked(cow, holder, entries);
             if (taken > 0 && chunk->count == 0) {
                 holder->dead = chunk->next;
                 finished = chunk;
@@ -567,13 +618,12 @@ static void retire_relation(struct view *view, struct dead_chunk *chunk)
     struct cow *cow = view->cow;
     assert(chunk->count == 1);
     mutex_lock(&cow->lock);
-    chunk->dropped = cow_epoch(cow);
-    const bool held = relation_is_held_locked(cow, chunk->entries[0].birth, chunk->dropped, false);
+    const bool held = relation_is_held_locked(cow, chunk->entries[0].birth, chunk->retired, false);
     chunk_push(held ? &cow->dropped_held : &cow->dropped_dead, chunk);
     mutex_unlock(&cow->lock);
 }
 
-/* Frees the entries that `is_private` says nobody else sees and keeps the rest at the front. */
+/* Frees the entries that nobody else sees and keeps the rest at the front. */
 static void retire_private_entries(struct view *view, struct dead_chunk *chunk)
 {
     uint32_t kept = 0;
@@ -604,12 +654,18 @@ void view_retire(struct view *view, struct retire_list *list)
 {
     struct cow *cow = view->cow;
     assert(view->kind != VIEW_READ_ONLY);
-    struct dead_chunk *chunk = retire_list_take(list);
+    struct dead_chunk *chunk = retire_list_take(list, cow_epoch(cow));
     if (chunk == NULL) {
         return;
     }
     if (chunk->entries[0].count == 0 && (view->kind == VIEW_LIVE || chunk->entries[0].birth > view->at)) {
         retire_relation(view, chunk);
+        return;
+    }
+    if (view->kind == VIEW_LIVE && log_refers_to(cow, chunk->relation)) {
+        mutex_lock(&cow->lock);
+        pin_chunk_locked(cow, chunk);
+        mutex_unlock(&cow->lock);
         return;
     }
     if (chunk->entries[0].count != 0) {
@@ -674,7 +730,8 @@ uint32_t cow_take_removable(struct cow *cow, struct relation ***out_relations)
     struct dead_chunk **link = &cow->dropped_gone;
     while (relations != NULL && *link != NULL) {
         struct dead_chunk *chunk = *link;
-        if (relation_is_held_locked(cow, chunk->entries[0].birth, chunk->dropped, true)) {
+        if (chunk->retired > atomic_load(&cow->durable_at) ||
+            relation_is_held_locked(cow, chunk->entries[0].birth, chunk->retired, true)) {
             link = &chunk->next;
             continue;
         }
@@ -725,6 +782,9 @@ int cow_each_pinned_run(struct cow *cow, struct relation *relation,
     }
     for (struct holder *holder = cow->closing; holder != NULL && rc == 0; holder = holder->older) {
         rc = chunk_list_each_run(holder->dead, relation, fn, arg);
+    }
+    if (rc == 0) {
+        rc = chunk_list_each_run(cow->pinned, relation, fn, arg);
     }
     if (rc == 0) {
         rc = private_each_run(cow, relation, fn, arg);

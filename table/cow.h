@@ -1,19 +1,22 @@
 /*
  * table/cow.h - epochs, the gate, holders, deadlists and views: copy on write.
  *
- *   epoch      global counter; a page's birth is the epoch in which its block was allocated.
- *   holder     keeps a version alive: it recorded a catalog root with `at` = the epoch of its fork. It sees a page that
- * is reachable from that root; all those have birth <= at. view       a catalog root that code reads and writes
- * through: the live one, a transaction's, a read-only one.
+ *   epoch   global counter; a page's birth is the epoch in which its block was allocated.
+ *   holder  keeps a version alive: it recorded a catalog root with `at` = the epoch of its fork. It sees a page that is
+ *           reachable from that root; all those have birth <= at.
+ *   view    a catalog root that code reads and writes through: the live one, a transaction's, a read-only one.
  *
  * COW-1 A page is changed in place only if no other view can reach it (view_birth_is_private: live tree: birth > the
- * newest holder's `at`; a transaction's view: birth > its own `at`) and page_try_latch succeeds (CACHE-1). Else its
- * content moves to a new block, and so on up to the root. COW-2 A block that leaves a view goes through view_retire:
- * free at once, or on the deadlist of the newest holder; a closing holder hands what the next older one can see to that
- * one and frees the rest. COW-3 No block that the durable checkpoint can reach is overwritten: the durable checkpoint
- * is a holder. COW-4 reserved for log records that refer to pages. COW-5 A dropped relation is one entry of a deadlist:
- * its file goes when no holder has created <= at. Its pages go earlier: as soon as only durable checkpoints hold it
- * (they read from disk) it is reported dead through cow_take_dead.
+ *       newest holder's `at`; a transaction's view: birth > its own `at`) and page_try_latch succeeds (CACHE-1). Else
+ *       its content moves to a new block, and so on up to the root.
+ * COW-2 A block that leaves a view goes through view_retire: free at once, or on the deadlist of the newest holder; a
+ *       closing holder hands what the next older one can see to that one and frees the rest.
+ * COW-3 No block that the durable checkpoint can reach is overwritten: the durable checkpoint is a holder.
+ * COW-4 A block that a log record refers to (relation_set_referenced) is not reused, nor its file removed, before a
+ *       checkpoint that forked after it left the tree is durable, whoever else could see it.
+ * COW-5 A dropped relation is one entry of a deadlist: its file goes when no holder has created <= at. Its pages go
+ *       earlier: as soon as only durable checkpoints hold it (they read from disk) it is reported dead through
+ *       cow_take_dead.
  *
  * Gate: a mutation holds the gate shared from its plan until it is applied; fork and commit hold it exclusively, for
  * pointer work only.

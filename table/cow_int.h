@@ -11,7 +11,8 @@
 struct dead_chunk {
     struct dead_chunk *next;
     struct relation *relation; /* a reference */
-    epoch_no dropped;          /* whole relation: epoch of the drop */
+    epoch_no retired;          /* epoch in which it left its view: a holder sees it only if it forked earlier */
+    epoch_no pinned;           /* COW-4: epoch in which it was put on `pinned` */
     uint32_t count;
     struct retire_entry entries[];
 };
@@ -45,6 +46,7 @@ struct cow {
     struct rwlock gate;
     _Atomic epoch_no epoch;       /* changed with the gate held exclusively */
     _Atomic epoch_no newest_at;   /* `at` of the newest holder, 0: none; changed with the gate held exclusively */
+    _Atomic epoch_no durable_at;  /* `at` of the newest durable holder */
     _Atomic bool allocated;       /* a block was allocated since the last fork */
     _Atomic uint64_t alloc_state; /* allocation numbers: a counter through a mixing function */
     _Atomic uint32_t view_count;
@@ -52,6 +54,7 @@ struct cow {
     struct mutex lock; /* LOCK_RANK_HOLDERS: everything below */
     struct holder *newest, *oldest;
     struct holder *closing;          /* closed ones (linked by `older`) whose lists are being handed on or freed */
+    struct dead_chunk *pinned;       /* COW-4: private blocks that the log may refer to */
     struct dead_chunk *dropped_held; /* whole relations that some holder other than a durable one sees */
     struct dead_chunk *dropped_dead; /* whole relations to be reported by cow_take_dead */
     struct dead_chunk *dropped_gone; /* reported; their files go when no holder sees them */

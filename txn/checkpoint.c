@@ -241,6 +241,7 @@ static int release_previous(struct store *store, const struct checkpoint *checkp
     store->durable_changes = checkpoint->changes;
     cow_holder_made_durable(store->cow, checkpoint->fork);
     cow_holder_close(store->cow, previous);
+    store_forget_referenced(store, cow_holder_at(checkpoint->fork));
     store_sweep_dead(store, "checkpoint");
     unlink_removable(store);
     return log_recycle(store->log, checkpoint->lsn);

@@ -260,9 +260,9 @@ lsn_no log_append(struct log *log, const struct op_record *op, struct log_slot *
     assert(log->reserved >= slot->reserved);
     log->reserved -= slot->reserved;
     const lsn_no position = group->start;
-    mutex_unlock(&log->append_lock);
     atomic_fetch_add(&log->records, 1);
-    atomic_fetch_add(&log->record_bytes, slot->size);
+    atomic_fetch_add(&log->record_bytes, slot->size); /* behind the unlock a writer may have freed the slot */
+    mutex_unlock(&log->append_lock);
     return position;
 }
 

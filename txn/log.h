@@ -90,9 +90,11 @@ struct log_reader_options {
     uint8_t store_id[16];
     uint32_t segment_size; /* 0: LOG_SEGMENT_SIZE */
     lsn_no from;           /* a group starts here */
+    lsn_no until;          /* stop here without looking further; 0: read to the end */
 };
 
-/* Called for each record in order; position is that of its group. Non-zero stops and is handed on. */
+/* Called for each record in order; position is that of its group. Non-zero stops and is handed on; -EBADMSG says that the record is bad
+ * (it refers to something that is not there) and is treated as a bad checksum would be. */
 typedef int log_record_fn(void *arg, lsn_no position, const struct op_record *op);
 
 /* Reads to the end. *out_end: behind the last good group. *out_torn: something that was not vouched for was cut. -EIO:

@@ -26,8 +26,9 @@ struct reader {
     uint8_t *batch; /* LOG_BATCH_MAX */
     uint8_t *group; /* payload of the group so far */
     size_t group_size, group_capacity;
-    lsn_no vouched;  /* largest `synced` seen */
-    const char *bad; /* what ended the log, for the report */
+    lsn_no vouched;       /* largest `synced` seen */
+    const char *bad;      /* what ended the log, for the report */
+    bool segment_missing; /* because of a segment that is not there */
 };
 
 static void close_file(struct reader *reader)
@@ -61,6 +62,7 @@ static int open_segment(struct reader *reader, uint64_t number)
     int rc = io_stat(reader->options->dev, path, &stat);
     if (rc == -ENOENT || (rc == 0 && stat.kind != IO_KIND_FILE)) {
         reader->bad = "segment is missing";
+        reader->segment_missing = true;
         return 0;
     }
     if (rc == 0) {
@@ -77,8 +79,11 @@ static int open_segment(struct reader *reader, uint64_t number)
         return 1;
     }
     close_file(reader);
-    reader->bad = "segment header is not valid";
-    return rc;
+    if (rc != 0) {
+        return rc;
+    }
+    /* LOG-6: a segment has its name only once its header is durable, so this cannot be a torn write. */
+    return diag_damage(reader->options->diag, path, BLOCK_NONE, "log", "offset 0: segment header is not valid");
 }
 
 /* Reads the batch at a position. 1: good; 0: none (reader->bad); negative: cannot be read. */
@@ -111,6 +116,9 @@ static int read_batch(struct reader *reader, lsn_no position, struct log_batch_h
 
 static int group_add(struct reader *reader, size_t payload)
 {
+    if (payload == 0) {
+        return 0; /* a batch that only vouches */
+    }
     if (reader->group_size + payload > reader->group_capacity) {
         const size_t capacity = (reader->group_size + payload) * 2;
         uint8_t *group = realloc(reader->group, capacity);
@@ -195,21 +203,26 @@ static int find_vouching(struct reader *reader, lsn_no position, lsn_no last, ls
     return 0;
 }
 
-/* READ-2 */
-static int judge_end(struct reader *reader, lsn_no position, bool *out_torn)
+/* READ-2. Looks for vouching batches from `from` on. */
+static int judge_end(struct reader *reader, lsn_no from, lsn_no position, bool *out_torn)
 {
     const char *bad = reader->bad;
+    const bool missing = reader->segment_missing;
     lsn_no last = 0;
     lsn_no vouched = 0;
     int rc = log_find_end_of_segments(reader->options, &last);
     if (rc == 0) {
-        rc = find_vouching(reader, position, last, &vouched);
+        rc = find_vouching(reader, from, last, &vouched);
     }
     if (rc != 0) {
         return rc;
     }
     if (vouched > position) {
         return damage_at(reader, position, bad, vouched);
+    }
+    if (missing && position % reader->segment_size != LOG_ALIGN) {
+        /* Replay starts inside this segment, so it was there. */
+        return damage_at(reader, position, bad, position);
     }
     *out_torn = strcmp(bad, "batch header is not valid") != 0;
     return 0;
@@ -225,6 +238,9 @@ static int hand_out_records(struct reader *reader, lsn_no position, log_record_f
             return damage_at(reader, position, "a record is not well-formed although its checksum is right", position);
         }
         const int rc = fn(arg, position, &op);
+        if (rc == -EBADMSG) {
+            reader->bad = "a record refers to pages that are not there";
+        }
         if (rc != 0) {
             return rc;
         }
@@ -238,13 +254,18 @@ static int read_all(struct reader *reader, log_record_fn *fn, void *arg, lsn_no 
     lsn_no position = log_skip_header(reader->options->from, reader->segment_size);
     for (;;) {
         lsn_no next = 0;
-        int rc = read_group(reader, position, &next);
-        if (rc == 0) {
-            *out_end = position;
-            return judge_end(reader, position, out_torn);
+        *out_end = position;
+        if (reader->options->until != 0 && position >= reader->options->until) {
+            return 0;
         }
+        int rc = read_group(reader, position, &next);
         if (rc == 1) {
             rc = hand_out_records(reader, position, fn, arg);
+            if (rc == -EBADMSG) {
+                return judge_end(reader, next, position, out_torn);
+            }
+        } else if (rc == 0) {
+            return judge_end(reader, position, position, out_torn);
         }
         if (rc != 0) {
             return rc;

@@ -46,7 +46,9 @@ struct op_record {
     uint64_t offset_bytes;
     uint64_t size_bytes; /* write: bytes; resize: new size; punch: length */
     uint64_t size_before_bytes;
-    struct op_bytes data; /* write: content; symlink: target; setxattr: value */
+    struct op_bytes data;  /* write: content; symlink: target; setxattr: value */
+    uint64_t head_bytes;   /* write of pages: how much of data comes before them */
+    struct op_bytes pages; /* write of pages: struct disk_page_ptr each, full leaves */
 };
 
 enum op_flags {

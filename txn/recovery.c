@@ -2,10 +2,13 @@
  * txn/recovery.c - from the checkpoint in force and the log behind it to a store that may be used.
  *
  * RECOVERY-1 Nothing is decided: each record goes through the plan and apply of its operation with the numbers that it
- * carries. RECOVERY-2 Nothing of the old log is touched before a durable checkpoint that includes it names a new one: a
- * crash at any point starts recovery again from the same place. RECOVERY-3 What a record finds must be what its
- * operation found (sizes, names, inodes): anything else means that the log does not belong to this data directory or
- * that the store is damaged, and the mount is refused.
+ *            carries.
+ * RECOVERY-2 Nothing of the old log is touched before a durable checkpoint that includes it names a new one: a crash at
+ *            any point starts recovery again from the same place.
+ * RECOVERY-3 The log is read twice: first for the pages that records refer to (PAGES-3), which also tells where it ends,
+ *            then to replay.
+ * RECOVERY-4 What a record finds must be what its operation found (sizes, names, inodes): anything else means that the
+ *            log does not belong to this data directory or that the store is damaged, and the mount is refused.
  */
 #include "txn/store_int.h"
 
@@ -36,6 +39,7 @@ static int replay(struct store *store, const struct op_record *op)
     case OP_REMOVEXATTR:
         return store_attr_replay(store, store_live(store), op);
     case OP_WRITE:
+    case OP_WRITE_PAGES:
     case OP_RESIZE:
     case OP_PUNCH:
         return store_content_replay(store, store_live(store), op);
@@ -49,6 +53,14 @@ static void note_time(struct store *store, int64_t time_ns)
     if (time_ns > atomic_load(&store->last_time_ns)) {
         atomic_store(&store->last_time_ns, time_ns);
     }
+}
+
+/* First pass: what the records refer to, and thereby where the log ends. */
+static int note_record(void *arg, lsn_no position, const struct op_record *op)
+{
+    struct recovery *recovery = arg;
+    (void)position;
+    return op->type == OP_WRITE_PAGES ? store_recovery_note_pages(recovery->store, op) : 0;
 }
 
 static int replay_record(void *arg, lsn_no position, const struct op_record *op)
@@ -96,7 +108,7 @@ static void report_done(struct store *store, const struct recovery *recovery, ls
 
 int store_recover(struct store *store)
 {
-    const struct log_reader_options options = reader_options(store);
+    struct log_reader_options options = reader_options(store);
     struct recovery recovery = {.store = store};
     lsn_no end = 0;
     bool torn = false;
@@ -107,8 +119,14 @@ int store_recover(struct store *store)
     }
     diag_log(store->diag, DIAG_INFO, "redo starts at %" PRIu64, store->control.redo_lsn);
     store->recovering = true;
-    int rc = log_read(&options, replay_record, &recovery, &end, &torn);
+    int rc = log_read(&options, note_record, &recovery, &end, &torn);
+    if (rc == 0) {
+        bool ignored = false;
+        options.until = end;
+        rc = log_read(&options, replay_record, &recovery, &end, &ignored);
+    }
     store->recovering = false;
+    store_recovery_forget_pages(store);
     store_sweep_dead(store, "redo");
     if (rc == 0) {
         report_done(store, &recovery, end, torn, start_ns);
@@ -129,6 +147,7 @@ int store_log_open(struct store *store)
                                   .dir = store->dir,
                                   .segment_size = store->log_segment_size,
                                   .start = store->log_start > segments_end ? store->log_start : segments_end,
+                                  .before_sync = store_sync_referenced,
                                   .raise_ceiling = store_log_ceiling,
                                   .arg = store};
     memcpy(options.store_id, store->control.store_id, sizeof options.store_id);

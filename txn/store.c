@@ -218,6 +218,7 @@ static struct store *store_make(const struct store_options *options)
     mutex_init(&store->control_lock, LOCK_RANK_CONTROL);
     mutex_init(&store->files_lock, LOCK_RANK_FILE_TABLE);
     mutex_init(&store->sweeps_lock, LOCK_RANK_LEAF);
+    mutex_init(&store->referenced_lock, LOCK_RANK_LEAF);
     mutex_init(&store->thread_lock, LOCK_RANK_LEAF);
     condvar_init(&store->thread_wake);
     return store;
@@ -241,6 +242,9 @@ static int store_free(struct store *store)
     int rc = 0;
     store_thread_stop(store);
     free_files(store);
+    store_forget_referenced(store, UINT64_MAX);
+    free(store->referenced);
+    store_recovery_forget_pages(store);
     if (store->cow != NULL && store->unfinished != NULL) {
         cow_holder_close(store->cow, store->unfinished);
     }
@@ -259,6 +263,7 @@ static int store_free(struct store *store)
     mutex_destroy(&store->control_lock);
     mutex_destroy(&store->files_lock);
     mutex_destroy(&store->sweeps_lock);
+    mutex_destroy(&store->referenced_lock);
     mutex_destroy(&store->thread_lock);
     condvar_destroy(&store->thread_wake);
     free(store->dir);
@@ -282,6 +287,11 @@ static int open_all(struct store *store, const struct store_options *options, pi
         return rc;
     }
     const bool was_clean = store->control.clean;
+    if (store->read_only && !was_clean) {
+        diag_log(store->diag, DIAG_ERROR,
+                 "%s: was not closed cleanly and its log has to be replayed: open it once for writing", store->dir);
+        return -EROFS;
+    }
     take_numbers(store);
     rc = check_root(store);
     if (rc == 0 && !store->read_only) {

@@ -12,9 +12,13 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #define CONTENT_BATCH_EDITS 4u
+#define CHANGE_BY_VALUE     1                     /* answer of a try whose content cannot go by reference after all */
+#define BULK_MIN_BYTES      (UINT64_C(512) << 10) /* a write from this size on goes into the log by reference */
 #define CHANGE_NEVER_CUTS   (1u << 16) /* a resize that does nothing to a longer file; beside STORE_WRITE_* in flags */
 
 /* What a change of content is asked to do. */
@@ -27,6 +31,7 @@ struct content_change {
     unsigned flags; /* STORE_WRITE_*; KILL_SUID also for the others */
     uint64_t *out_end;
     const struct op_record *replay; /* the record that says all this, NULL: a new change */
+    bool by_value;                  /* the bytes go into the log also when they could go by reference */
     bool made;                      /* a relation was made for this change */
 };
 
@@ -48,7 +53,7 @@ static int get_inode(struct store_file *file, struct inode *out_inode)
 
 static bool needs_relation(const struct content_change *change)
 {
-    return change->type == OP_WRITE;
+    return change->type == OP_WRITE || change->type == OP_WRITE_PAGES;
 }
 
 /* The file has a relation with a map, if it needs one (file lock held exclusively, gate not held). */
@@ -73,7 +78,7 @@ static int ensure_relation(struct content_change *change, const struct inode *in
         rc = relation_create_file(relation);
     }
     if (rc == 0) {
-        rc = fsm_init_empty(relation);
+        rc = store_map_init_new(store, relation);
     }
     if (rc == 0) {
         rc = view_relation_created(file->view, relation);
@@ -131,6 +136,9 @@ static int plan_content(struct op_run *run, const struct content_change *change,
     case OP_WRITE:
         return content_plan_write(run->view, relation, &root, change->offset, change->bytes, change->size, &run->budget,
                                   &run->content);
+    case OP_WRITE_PAGES:
+        return content_plan_graft(run->view, relation, &root, change->bytes, (unsigned)change->size, &run->budget,
+                                  &run->content);
     case OP_RESIZE:
         return content_plan_resize(run->view, relation, &root, change->size, &run->budget, &run->content);
     case OP_PUNCH:
@@ -145,6 +153,7 @@ static void change_inode(struct op_run *run, const struct content_change *change
                          struct inode *inode)
 {
     const epoch_no epoch = cow_epoch(run->store->cow);
+    const bool appends = needs_relation(change) && change->offset == inode->size_bytes;
     inode->content_ptr = root.ptr;
     inode->content_height = root.height;
     inode->size_bytes = root.bytes;
@@ -156,7 +165,6 @@ static void change_inode(struct op_run *run, const struct content_change *change
     inode->mtime_ns = run->op.time_ns;
     inode->ctime_ns = run->op.time_ns;
     inode->change_epoch = epoch;
-    const bool appends = change->type == OP_WRITE && change->offset == run->op.size_before_bytes;
     if (!appends) {
         inode->rewrite_epoch = epoch;
     }
@@ -175,6 +183,64 @@ static bool drops_relation(const struct content_change *change, const struct ino
     return change->type == OP_RESIZE && change->size == 0 && inode->content_height >= 2;
 }
 
+/* ---- content by reference (COW-4) ---- */
+
+static bool may_refer(const struct content_change *change)
+{
+    return change->type == OP_WRITE && change->size >= BULK_MIN_BYTES && change->replay == NULL &&
+           change->file->view->kind == VIEW_LIVE;
+}
+
+/* Bytes of the log that the record's content takes: pointers, and the bytes of two leaves at the edges. */
+static uint64_t reference_bytes(uint64_t size)
+{
+    return (size / PAGE_PAYLOAD_SIZE + 1) * sizeof(struct disk_page_ptr) + 2 * PAGE_PAYLOAD_SIZE;
+}
+
+/* Fills the record: pointers, then the bytes that are in none of these pages. */
+static int refer_record(struct op_run *run, const struct content_change *change, const struct content_bulk *bulk)
+{
+    const size_t pages_size = bulk->count * sizeof(struct disk_page_ptr);
+    const uint64_t tail_at = bulk->head_bytes + (uint64_t)bulk->count * PAGE_PAYLOAD_SIZE;
+    const size_t head = (size_t)bulk->head_bytes;
+    const size_t tail = (size_t)(change->size - tail_at);
+    uint8_t *memory = malloc(pages_size + head + tail);
+    if (memory == NULL) {
+        return -ENOMEM;
+    }
+    run->record_memory = memory;
+    struct disk_page_ptr *pages = (struct disk_page_ptr *)memory;
+    for (unsigned i = 0; i < bulk->count; i++) {
+        pages[i] = disk_page_ptr_of(bulk->leaves[i]);
+    }
+    memcpy(memory + pages_size, change->bytes, head);
+    memcpy(memory + pages_size + head, (const uint8_t *)change->bytes + tail_at, tail);
+    run->op.type = OP_WRITE_PAGES;
+    run->op.rel = relation_number(change->file->relation);
+    run->op.head_bytes = bulk->head_bytes;
+    run->op.pages = (struct op_bytes){.data = memory, .size = pages_size};
+    run->op.data = (struct op_bytes){.data = memory + pages_size, .size = head + tail};
+    return 0;
+}
+
+/* The record refers to the new leaves, when there are enough of them; they are written first (PAGES-1). Else it carries the bytes. */
+static int refer_or_carry(struct op_run *run, const struct content_change *change)
+{
+    struct content_bulk bulk;
+    run->op.data = (struct op_bytes){.data = change->bytes, .size = change->type == OP_WRITE ? change->size : 0};
+    if (change->by_value || !may_refer(change)) {
+        return 0;
+    }
+    if (!content_plan_bulk(run->content, &bulk)) {
+        return CHANGE_BY_VALUE;
+    }
+    int rc = page_write_many(change->file->relation, bulk.leaves, bulk.count);
+    if (rc == 0) {
+        rc = store_note_referenced(run->store, change->file->relation);
+    }
+    return rc != 0 ? rc : refer_record(run, change, &bulk);
+}
+
 static int change_under_gate(struct op_run *run, const struct content_change *change, const struct inode *before)
 {
     struct content_root root = CONTENT_ROOT_EMPTY;
@@ -186,6 +252,10 @@ static int change_under_gate(struct op_run *run, const struct content_change *ch
             return rc;
         }
         root = content_plan_root(run->content);
+        rc = refer_or_carry(run, change);
+        if (rc != 0) {
+            return rc;
+        }
     }
     op_lock_catalog(run);
     struct inode inode;
@@ -205,7 +275,6 @@ static int change_under_gate(struct op_run *run, const struct content_change *ch
     run->op.ino = inode.ino;
     run->op.offset_bytes = change->offset;
     run->op.size_bytes = change->size;
-    run->op.data = (struct op_bytes){.data = change->bytes, .size = change->type == OP_WRITE ? change->size : 0};
     rc = op_finish(run);
     if (rc == 0 && drop) {
         relation_unref(change->file->relation);
@@ -243,8 +312,12 @@ static int change_try(struct content_change change, struct op_retry *retry)
 {
     struct store_file *file = change.file;
     struct op_run run;
-    const uint64_t new_bytes = change.type == OP_WRITE ? change.size : 0;
-    int rc = op_begin(&run, file->store, file->view, change.type, change.replay, retry->edits, new_bytes, true);
+    const uint64_t new_bytes = change.type == OP_WRITE         ? change.size
+                               : change.type == OP_WRITE_PAGES ? change.size * PAGE_PAYLOAD_SIZE
+                                                               : 0;
+    const uint64_t log_bytes = may_refer(&change) && !change.by_value ? reference_bytes(change.size) : new_bytes;
+    int rc =
+        op_begin(&run, file->store, file->view, change.type, change.replay, retry->edits, new_bytes, log_bytes, true);
     if (rc != 0) {
         return rc;
     }
@@ -263,10 +336,12 @@ static int change_run(const struct content_change *change)
 {
     struct store *store = change->file->store;
     struct op_retry retry = {.edits = CONTENT_BATCH_EDITS};
+    struct content_change now = *change;
     int rc;
     do {
-        rc = change_try(*change, &retry);
-    } while (op_wants_retry(store, rc, &retry));
+        rc = change_try(now, &retry);
+        now.by_value = rc == CHANGE_BY_VALUE;
+    } while (now.by_value || op_wants_retry(store, rc, &retry));
     return rc;
 }
 
@@ -404,6 +479,56 @@ int store_seek(struct store_file *file, uint64_t offset, bool hole, uint64_t *ou
 
 /* ---- replay ---- */
 
+static struct content_change change_of_record(struct store_file *file, const struct op_record *record)
+{
+    return (struct content_change){
+        .file = file,
+        .type = record->type,
+        .offset = record->offset_bytes,
+        .bytes = record->data.data,
+        .size = record->type == OP_WRITE ? record->data.size : record->size_bytes,
+        .flags = (record->flags & OP_KILL_SUID) != 0 ? STORE_WRITE_KILL_SUID : 0,
+        .replay = record,
+    };
+}
+
+/* The three pieces of a write by reference, each at the end that the one before left. */
+static int replay_write_pages(struct store_file *file, const struct op_record *record)
+{
+    const size_t count = record->pages.size / sizeof(struct disk_page_ptr);
+    const struct disk_page_ptr *disk = record->pages.data;
+    if (record->head_bytes > record->data.size || count == 0 || count > UINT32_MAX) {
+        return -EBADMSG;
+    }
+    struct page_ptr *leaves = calloc(count, sizeof leaves[0]);
+    if (leaves == NULL) {
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < count; i++) {
+        leaves[i] = disk_page_ptr_get(&disk[i]);
+    }
+    struct content_change pages = change_of_record(file, record);
+    struct content_change head = pages;
+    head.type = OP_WRITE;
+    head.size = record->head_bytes;
+    struct content_change tail = head;
+    pages.offset += head.size;
+    pages.bytes = leaves;
+    pages.size = count;
+    tail.offset = pages.offset + count * PAGE_PAYLOAD_SIZE;
+    tail.bytes = (const uint8_t *)record->data.data + head.size;
+    tail.size = record->data.size - head.size;
+    int rc = head.size > 0 ? change_run(&head) : 0;
+    if (rc == 0) {
+        rc = change_run(&pages);
+    }
+    if (rc == 0 && tail.size > 0) {
+        rc = change_run(&tail);
+    }
+    free(leaves);
+    return rc;
+}
+
 int store_content_replay(struct store *store, struct view *view, const struct op_record *record)
 {
     struct store_file *file = NULL;
@@ -411,24 +536,15 @@ int store_content_replay(struct store *store, struct view *view, const struct op
     if (rc != 0) {
         return rc;
     }
-    uint64_t end = 0;
-    const struct content_change change = {
-        .file = file,
-        .type = record->type,
-        .offset = record->offset_bytes,
-        .bytes = record->data.data,
-        .size = record->type == OP_WRITE ? record->data.size : record->size_bytes,
-        .flags = ((record->flags & OP_WRITE_APPEND) != 0 ? STORE_WRITE_APPEND : 0) |
-                 ((record->flags & OP_KILL_SUID) != 0 ? STORE_WRITE_KILL_SUID : 0),
-        .out_end = &end,
-        .replay = record,
-    };
     struct inode inode;
     rc = store_file_get_inode(file, &inode);
     if (rc == 0 && inode.size_bytes != record->size_before_bytes) {
         rc = -EBADMSG;
     }
-    if (rc == 0) {
+    if (rc == 0 && record->type == OP_WRITE_PAGES) {
+        rc = replay_write_pages(file, record);
+    } else if (rc == 0) {
+        const struct content_change change = change_of_record(file, record);
         rc = change_run(&change);
     }
     store_file_close(file);

@@ -88,6 +88,11 @@ struct store {
     struct store_sweep sweeps[STORE_SWEEP_LINES];
     uint64_t sweep_count;
 
+    struct mutex referenced_lock;  /* LOCK_RANK_LEAF */
+    struct referenced *referenced; /* relations that the log refers to pages of (COW-4) */
+    unsigned referenced_count, referenced_capacity;
+    struct recovery_pages *recovery_pages; /* while recovering: what the log refers to */
+
     _Atomic uint64_t operations[64];
     _Atomic uint64_t checkpoints, checkpoint_pages;
 
@@ -96,6 +101,13 @@ struct store {
     struct mutex thread_lock; /* LOCK_RANK_LEAF */
     struct condvar thread_wake;
     bool thread_stop;
+};
+
+/* A relation that a log record refers to pages of. Kept until a checkpoint that forked later is durable, so that the relation remembers it. */
+struct referenced {
+    struct relation *relation; /* a reference */
+    epoch_no epoch;            /* of the last such record */
+    bool needs_sync;           /* before the log is synced */
 };
 
 /* One mutation under way (txn/store_op.c). */
@@ -107,7 +119,8 @@ struct op_run {
     struct log_slot *slot;          /* room for its record */
     lsn_no position;                /* of its record, 0: not logged */
     struct frame_budget budget;
-    unsigned edits; /* catalog edits that the budget allows */
+    unsigned edits;      /* catalog edits that the budget allows */
+    void *record_memory; /* what op points to and the caller does not own; freed with the run */
     struct catalog_batch batch;
     struct content_plan *content;  /* NULL: content does not change */
     struct retire_list dropped[2]; /* relations that go */
@@ -134,7 +147,8 @@ int store_op_replay(struct store *store, struct view *view, const struct op_reco
 /* The steps, for operations with content. begin: budget, checks. enter: gate. finish: plans the batch, logs, applies.
  * end: releases all. */
 int op_begin(struct op_run *run, struct store *store, struct view *view, enum op_type type,
-             const struct op_record *replay, unsigned edits, uint64_t content_bytes, bool has_content) WARN_UNUSED;
+             const struct op_record *replay, unsigned edits, uint64_t content_bytes, uint64_t log_bytes,
+             bool has_content) WARN_UNUSED;
 void op_enter_gate(struct op_run *run);
 void op_lock_catalog(struct op_run *run);
 int op_finish(struct op_run *run) WARN_UNUSED;
@@ -145,6 +159,7 @@ void op_release(struct op_run *run);
 int op_end(struct op_run *run, int rc) WARN_UNUSED;
 /* The whole relation goes with this operation. */
 int op_drop_relation(struct op_run *run, const struct inode *inode) WARN_UNUSED;
+
 /* What one try left for the next one to do better. */
 struct op_retry {
     unsigned edits;        /* catalog edits to allow for */
@@ -191,6 +206,21 @@ void store_destroy_orphan_or_log(struct store *store, struct view *view, ino_no 
 /* FSM-3: the relation's map is ready after it. File lock held exclusively (or the store is being opened). */
 int store_map_ensure(struct store *store, struct view *view, struct relation *relation, ino_no ino) WARN_UNUSED;
 int store_map_build_catalog(struct store *store) WARN_UNUSED;
+/* A relation that was just made; during recovery the log may refer to pages in a file that is there already. */
+int store_map_init_new(struct store *store, struct relation *relation) WARN_UNUSED;
+
+/* ---- store_pages.c: log records that refer to pages (COW-4) ---- */
+/* Before the record is logged: the relation's pages are written, and will be synced before the log is. */
+int store_note_referenced(struct store *store, struct relation *relation) WARN_UNUSED;
+int store_sync_referenced(void *store_void) WARN_UNUSED; /* log_options.before_sync */
+/* A checkpoint that forked at `at` is durable. */
+void store_forget_referenced(struct store *store, epoch_no at);
+/* First pass of recovery: reads the pages that a record refers to and remembers their blocks. -EBADMSG: they are not there. */
+int store_recovery_note_pages(struct store *store, const struct op_record *op) WARN_UNUSED;
+void store_recovery_forget_pages(struct store *store);
+struct block_set;
+/* Adds the remembered blocks of the set's relation. *out_any: there are some. */
+int store_recovery_add_pages(struct store *store, struct block_set *set, bool *out_any) WARN_UNUSED;
 
 /* ---- checkpoint.c ---- */
 int store_checkpoint_locked(struct store *store, bool clean) WARN_UNUSED;

@@ -203,7 +203,11 @@ static int build_map(struct store *store, struct relation *relation, ino_no ino,
         return rc;
     }
     struct build_arg build = {.store = store, .set = &set, .ino = ino};
-    rc = store_each_version(store, add_version, &build);
+    bool any = false;
+    rc = store_recovery_add_pages(store, &set, &any);
+    if (rc == 0 && add_version != NULL) {
+        rc = store_each_version(store, add_version, &build);
+    }
     if (rc == 0) {
         rc = block_set_add_pinned(&set, store->cow);
     }
@@ -227,6 +231,17 @@ int store_map_ensure(struct store *store, struct view *view, struct relation *re
     }
     cow_gate_enter(store->cow);
     const int rc = build_map(store, relation, ino, build_add_version);
+    cow_gate_leave(store->cow);
+    return rc;
+}
+
+int store_map_init_new(struct store *store, struct relation *relation)
+{
+    if (!store->recovering) {
+        return fsm_init_empty(relation);
+    }
+    cow_gate_enter(store->cow);
+    const int rc = build_map(store, relation, INO_NONE, NULL);
     cow_gate_leave(store->cow);
     return rc;
 }

@@ -9,6 +9,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 int64_t store_now_ns(struct store *store)
@@ -37,16 +38,17 @@ void store_fail(struct store *store, const char *reason, int rc)
 /* Room for the largest record without content: two names and a link target, or a name and an attribute's value. */
 #define RECORD_MAX_BYTES 5120u
 
-static int reserve_log(struct op_run *run, uint64_t content_bytes)
+static int reserve_log(struct op_run *run, uint64_t log_bytes)
 {
     if (run->replay != NULL || run->store->log == NULL) {
         return 0;
     }
-    return log_reserve(run->store->log, RECORD_MAX_BYTES + content_bytes, &run->slot);
+    return log_reserve(run->store->log, RECORD_MAX_BYTES + log_bytes, &run->slot);
 }
 
 int op_begin(struct op_run *run, struct store *store, struct view *view, enum op_type type,
-             const struct op_record *replay, unsigned edits, uint64_t content_bytes, bool has_content)
+             const struct op_record *replay, unsigned edits, uint64_t content_bytes, uint64_t log_bytes,
+             bool has_content)
 {
     memset(run, 0, sizeof *run);
     run->store = store;
@@ -75,7 +77,7 @@ int op_begin(struct op_run *run, struct store *store, struct view *view, enum op
     rc = frame_budget_take(store->cache, pins, news, &run->budget);
     if (rc == 0) {
         catalog_batch_init(&run->batch, view);
-        rc = reserve_log(run, content_bytes);
+        rc = reserve_log(run, log_bytes);
     }
     if (rc != 0) {
         frame_budget_release(&run->budget);
@@ -166,6 +168,7 @@ void op_release(struct op_run *run)
     }
     frame_budget_release(&run->budget);
     log_unreserve(run->store->log, run->slot);
+    free(run->record_memory);
     *run = (struct op_run){.store = run->store, .position = run->position};
 }
 
@@ -215,7 +218,7 @@ static int op_try(struct store *store, struct view *view, enum op_type type, con
                   op_plan_fn *plan, void *arg, struct op_retry *retry)
 {
     struct op_run run;
-    int rc = op_begin(&run, store, view, type, replay, retry->edits, 0, false);
+    int rc = op_begin(&run, store, view, type, replay, retry->edits, 0, 0, false);
     if (rc != 0) {
         return rc;
     }

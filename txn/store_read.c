@@ -203,6 +203,11 @@ int store_getxattr(struct store *store, struct view *view, ino_no ino, const cha
     }
     size_t size = 0;
     rc = xattr_get(view, &store->hash, ino, name, value, sizeof value, &size);
+    if (rc == -ENODATA) {
+        struct inode inode;
+        const int inode_rc = inode_get(view, ino, &inode);
+        rc = inode_rc != 0 ? inode_rc : rc;
+    }
     store_read_leave(view, &budget);
     if (rc != 0) {
         return rc;

@@ -469,8 +469,10 @@ static void operate_removexattr(struct rig *rig)
 
 static int model_getxattr(const struct model_inode *inode, const char *name, size_t capacity, size_t *out_size)
 {
-    /* An inode that is no more has no attributes either: reading asks for the one item only. */
-    const struct model_xattr *xattr = inode != NULL ? model_find_xattr(inode, name) : NULL;
+    if (inode == NULL) {
+        return -ENOENT;
+    }
+    const struct model_xattr *xattr = model_find_xattr(inode, name);
     if (xattr == NULL) {
         return -ENODATA;
     }
