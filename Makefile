@@ -11,12 +11,14 @@ PREFIX   ?= /usr/local
 SBINDIR  ?= /sbin
 TEST     ?=
 SEED     ?=
+CRASH    ?=
+PLANT    ?= 0
 
 # Arrows point down: a module may use those after it (docs/ARCHITECTURE.md; tests/lint/layers holds it).
 MODULES  := fusefs txn table fsm bufcache base
 
 comma    := ,
-CONFIG   := $(CC)$(if $(filter 1,$(DEBUG)),-debug)$(if $(SAN),-$(subst $(comma),+,$(SAN)))
+CONFIG   := $(CC)$(if $(filter 1,$(DEBUG)),-debug)$(if $(SAN),-$(subst $(comma),+,$(SAN)))$(if $(filter 1,$(PLANT)),-plant)
 B        := build/$(CONFIG)
 
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Werror
@@ -33,6 +35,9 @@ CFLAGS   := -std=gnu17 $(OPTIMISE) -g $(WARN) -D_GNU_SOURCE -I. -pthread -fno-st
 LDLIBS   := -lxxhash -pthread
 ifeq ($(DEBUG),1)
 CFLAGS   += -DTBLFS_DEBUG
+endif
+ifeq ($(PLANT),1)
+CFLAGS   += -DTBLFS_PLANT
 endif
 ifneq ($(SAN),)
 CFLAGS   += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
@@ -90,6 +95,8 @@ help:
 	  '  SAN=address|undefined|thread   builds with sanitizers (a list with commas works)' \
 	  '  CC=gcc|clang    the compiler (both are tried by make check)' \
 	  '  DEBUG=1         -DTBLFS_DEBUG: lock order and structure checks' \
+  '  PLANT=1         -DTBLFS_PLANT: bugs that tests can switch on (base/plant.def)' \
+  '  CRASH=...       one run or one state of the crash tests, as they print it' \
 	  '  V=1             shows the commands' \
 	  'make check with SAN, DEBUG=1 or CC given runs everything in that one build instead of the usual choice.'
 

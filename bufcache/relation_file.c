@@ -14,6 +14,8 @@
  */
 #include "bufcache/bufcache_int.h"
 
+#include "base/plant.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -428,7 +430,7 @@ static int sync_name(struct relation *relation)
     while (tablespace->dirs[dir].syncing)
         condvar_wait(&registry->change, &registry->lock);
     const uint64_t created = tablespace->dirs[dir].created;
-    const bool needed = relation->name_created > tablespace->dirs[dir].synced;
+    const bool needed = relation->name_created > tablespace->dirs[dir].synced && !PLANT(NAMES_NOT_SYNCED);
     tablespace->dirs[dir].syncing = needed;
     mutex_unlock(&registry->lock);
     if (!needed)

@@ -25,6 +25,8 @@
  */
 #include "table/cow_int.h"
 
+#include "base/plant.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
@@ -417,7 +419,7 @@ static uint32_t chunk_partition(struct dead_chunk *chunk, const struct holder *k
 /* COW-4: an operation since the fork of the durable checkpoint referred to pages of the relation. */
 static bool log_refers_to(const struct cow *cow, const struct relation *relation)
 {
-    return relation_referenced(relation) > atomic_load(&cow->durable_at);
+    return relation_referenced(relation) > atomic_load(&cow->durable_at) && !PLANT(REFERRED_BLOCKS_REUSED);
 }
 
 /* Who else sees them is asked when the next checkpoint is durable. */
@@ -440,7 +442,7 @@ static uint32_t closing_step_locked(struct cow *cow, struct holder *closed, stru
         pin_chunk_locked(cow, chunk);
         return 0;
     }
-    struct holder *keeper = newest_below_locked(cow, chunk->retired);
+    struct holder *keeper = PLANT(HOLDER_KEEPS_NOTHING) ? NULL : newest_below_locked(cow, chunk->retired);
     const uint32_t kept = chunk_partition(chunk, keeper);
     while (chunk->count > kept && taken < FREE_BATCH_ENTRIES) {
         out_entries[taken++] = chunk->entries[--chunk->count];
@@ -630,7 +632,7 @@ static void retire_private_entries(struct view *view, struct dead_chunk *chunk)
     uint64_t freed = 0;
     for (uint32_t i = 0; i < chunk->count; i++) {
         const struct retire_entry entry = chunk->entries[i];
-        if (!view_birth_is_private(view, entry.birth)) {
+        if (!view_birth_is_private(view, entry.birth) && !PLANT(DEADLIST_FREED_EARLY)) {
             chunk->entries[kept++] = entry;
             continue;
         }
@@ -730,8 +732,8 @@ uint32_t cow_take_removable(struct cow *cow, struct relation ***out_relations)
     struct dead_chunk **link = &cow->dropped_gone;
     while (relations != NULL && *link != NULL) {
         struct dead_chunk *chunk = *link;
-        if (chunk->retired > atomic_load(&cow->durable_at) ||
-            relation_is_held_locked(cow, chunk->entries[0].birth, chunk->retired, true)) {
+        if ((chunk->retired > atomic_load(&cow->durable_at) && !PLANT(FILE_UNLINKED_EARLY)) ||
+            relation_is_held_locked(cow, chunk->entries[0].birth, chunk->retired, !PLANT(FILE_UNLINKED_EARLY))) {
             link = &chunk->next;
             continue;
         }

@@ -13,6 +13,8 @@
  */
 #include "txn/store_int.h"
 
+#include "base/plant.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,7 +180,7 @@ static int write_pages(struct store *store, const struct holder *fork)
 {
     struct writeback_result result = {0};
     int rc = bufcache_write_back(store->cache, cow_holder_at(fork), &result);
-    if (rc == 0) {
+    if (rc == 0 && !PLANT(PAGES_NOT_SYNCED)) {
         rc = bufcache_sync_relations(store->cache);
     }
     atomic_fetch_add(&store->checkpoint_pages, result.pages);
@@ -197,7 +199,7 @@ static void set_checkpoint(struct store *store, struct control *control, void *a
     const struct checkpoint *checkpoint = arg;
     control->epoch = cow_holder_at(checkpoint->fork);
     control->catalog = cow_holder_root(checkpoint->fork);
-    control->redo_lsn = checkpoint->lsn;
+    control->redo_lsn = PLANT(REDO_NOT_MOVED) ? control->redo_lsn : checkpoint->lsn;
     control->scan_lsn = checkpoint->lsn;
     control->clean = checkpoint->clean;
     control->inode_count = atomic_load(&store->inode_count);
@@ -223,7 +225,11 @@ static int write_checkpoint(struct store *store, struct checkpoint *checkpoint)
         store_fail(store, "writing pages for a checkpoint failed", rc);
         return rc;
     }
-    rc = control_update(store, set_checkpoint, checkpoint);
+    if (PLANT(FILE_UNLINKED_EARLY)) {
+        unlink_removable(store);
+    }
+    rc = PLANT(LOG_RECYCLED_EARLY) ? log_recycle(store->log, checkpoint->lsn) : 0;
+    rc = rc != 0 ? rc : control_update(store, set_checkpoint, checkpoint);
     if (rc != 0) {
         store_fail(store, "writing the control file failed", rc);
         return rc;

@@ -6,6 +6,7 @@
 #include "txn/control.h"
 
 #include "base/checksum.h"
+#include "base/plant.h"
 #include "txn/control_format.h"
 
 #include <errno.h>
@@ -188,9 +189,9 @@ static int write_slot(struct io_file *file, const struct control *control)
     struct control_slot slot;
     slot_encode(control, &slot);
     int rc = 0;
-    for (unsigned copy = 0; copy < 2 && rc == 0; copy++) {
+    for (unsigned copy = 0; copy < (PLANT(CONTROL_IN_PLACE) ? 1 : 2) && rc == 0; copy++) {
         rc = io_write_full(file, &slot, sizeof slot, CONTROL_COPY_OFFSET(control->number % 2, copy));
-        if (rc == 0) {
+        if (rc == 0 && !PLANT(CONTROL_NOT_SYNCED)) {
             rc = io_sync(file);
         }
     }
@@ -233,7 +234,7 @@ int control_write(struct io_device *dev, const char *dir, struct control *contro
     char path[CONTROL_PATH_SIZE];
     control_path(path, dir);
     struct control next = *control;
-    next.number++;
+    next.number += PLANT(CONTROL_IN_PLACE) ? 2 : 1;
     next.written_ns = (int64_t)io_realtime_ns(dev);
     const int rc = open_and_write(dev, path, IO_READ_WRITE, &next, 1);
     if (rc == 0) {

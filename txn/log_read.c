@@ -10,6 +10,7 @@
 #include "txn/log_int.h"
 
 #include "base/checksum.h"
+#include "base/plant.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -111,7 +112,7 @@ static int read_batch(struct reader *reader, lsn_no position, struct log_batch_h
     }
     const bool good =
         le64_get(out_header->checksum) == log_batch_checksum(reader->batch, (size_t)payload, reader->seed);
-    return good ? 1 : 0;
+    return good || PLANT(BATCH_CHECKSUM_IGNORED) ? 1 : 0;
 }
 
 static int group_add(struct reader *reader, size_t payload)

@@ -12,6 +12,8 @@
  */
 #include "txn/store_int.h"
 
+#include "base/plant.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -38,9 +40,13 @@ static int replay(struct store *store, const struct op_record *op)
     case OP_SETXATTR:
     case OP_REMOVEXATTR:
         return store_attr_replay(store, store_live(store), op);
+    case OP_RESIZE:
+        if (PLANT(REPLAY_SKIPS_RESIZE)) {
+            return 0;
+        }
+        return store_content_replay(store, store_live(store), op);
     case OP_WRITE:
     case OP_WRITE_PAGES:
-    case OP_RESIZE:
     case OP_PUNCH:
         return store_content_replay(store, store_live(store), op);
     default:
@@ -60,7 +66,9 @@ static int note_record(void *arg, lsn_no position, const struct op_record *op)
 {
     struct recovery *recovery = arg;
     (void)position;
-    return op->type == OP_WRITE_PAGES ? store_recovery_note_pages(recovery->store, op) : 0;
+    return op->type == OP_WRITE_PAGES && !PLANT(REFERRED_PAGES_NOT_READ)
+               ? store_recovery_note_pages(recovery->store, op)
+               : 0;
 }
 
 static int replay_record(void *arg, lsn_no position, const struct op_record *op)
@@ -151,11 +159,12 @@ int store_log_open(struct store *store)
                                   .raise_ceiling = store_log_ceiling,
                                   .arg = store};
     memcpy(options.store_id, store->control.store_id, sizeof options.store_id);
+    options.start = PLANT(LOG_STARTS_OVER) ? store->control.redo_lsn : options.start;
     return log_open(&options, &store->log);
 }
 
 int store_log_forget_old(struct store *store)
 {
     const struct log_reader_options reader = reader_options(store);
-    return log_remove_below(&reader, store->control.redo_lsn);
+    return log_remove_below(&reader, PLANT(OLD_LOG_REMOVED_EARLY) ? store->log_start : store->control.redo_lsn);
 }

@@ -10,6 +10,7 @@
  */
 #include "txn/store_open.h"
 
+#include "base/plant.h"
 #include "txn/control_format.h"
 
 #include <errno.h>
@@ -117,7 +118,7 @@ static int open_engine(struct store *store, const struct store_options *options)
         .cache = store->cache,
         .diag = store->diag,
         .dev = store->dev,
-        .epoch = control->ceiling_epoch,
+        .epoch = PLANT(EPOCH_AGAIN) ? control->epoch + 1 : control->ceiling_epoch,
         .catalog = store->catalog,
         .root = control->catalog,
     };
@@ -132,8 +133,8 @@ static void take_numbers(struct store *store)
 {
     const struct control *control = &store->control;
     store->log_start = control->ceiling_lsn;
-    atomic_store(&store->next_rel, control->ceiling_rel);
-    atomic_store(&store->next_ino, control->ceiling_ino);
+    atomic_store(&store->next_rel, PLANT(RELATION_NUMBERS_AGAIN) ? REL_CATALOG + 1 : control->ceiling_rel);
+    atomic_store(&store->next_ino, PLANT(INODE_NUMBERS_AGAIN) ? INO_ROOT + 1 : control->ceiling_ino);
     atomic_store(&store->inode_count, control->inode_count);
     store->hash = (struct name_hash){.seed = control->name_seed, .bits = control->name_bits};
     store->last_checkpoint_ns = io_monotonic_ns(store->dev);
@@ -158,7 +159,7 @@ static int start_new_log(struct store *store, bool was_clean)
 {
     mutex_lock(&store->checkpoint_lock);
     int rc = 0;
-    if (was_clean) {
+    if (was_clean || PLANT(RECOVERY_NOT_DURABLE)) {
         store->durable_lsn = log_end(store->log);
         rc = store_control_set_redo(store, store->durable_lsn);
     } else {
@@ -181,6 +182,9 @@ static int make_writable(struct store *store, bool was_clean)
     }
     if (rc == 0) {
         rc = store_log_open(store);
+    }
+    if (rc == 0 && PLANT(OLD_LOG_REMOVED_EARLY)) {
+        rc = store_log_forget_old(store);
     }
     if (rc == 0) {
         rc = start_new_log(store, was_clean);

@@ -11,6 +11,8 @@
  */
 #include "txn/store_int.h"
 
+#include "base/plant.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,7 +156,7 @@ int op_destroy_inode(struct op_run *run, const struct inode *inode)
 static bool becomes_orphan(struct op_run *run, const struct inode *inode)
 {
     if (run->replay != NULL) {
-        return (run->replay->flags & OP_KEEP_ORPHAN) != 0;
+        return (run->replay->flags & OP_KEEP_ORPHAN) != 0 && !PLANT(ORPHAN_DESTROYED_EARLY);
     }
     return !S_ISDIR(inode->mode) && store_file_is_open(run->store, run->view, inode->ino);
 }

@@ -7,6 +7,8 @@
  */
 #include "txn/store_int.h"
 
+#include "base/plant.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -126,6 +128,9 @@ static void op_apply(struct op_run *run)
     if (run->slot != NULL) {
         run->position = log_append(store->log, &run->op, run->slot);
         run->slot = NULL;
+        if (PLANT(REDO_BEHIND_OPERATION) && store_control_set_redo(store, log_mark(store->log)) != 0) {
+            return;
+        }
     }
     atomic_fetch_add(&store->changes, 1);
     if (run->content != NULL) {
@@ -176,7 +181,7 @@ int op_end(struct op_run *run, int rc)
 {
     struct store *store = run->store;
     op_release(run);
-    if (run->position == 0) {
+    if (run->position == 0 || PLANT(LOG_WRITE_SKIPPED)) {
         return rc;
     }
     const int log_rc = log_write(store->log, run->position);

@@ -41,7 +41,8 @@ int crash_fingerprint(struct store *store, uint64_t *out_fingerprint);
 
 #define LIFE_HANDLES 4
 #define LIFE_HOLDERS 2
-#define LIFE_DATA    131072u
+#define LIFE_DATA    800000u
+#define LIFE_BULK    524288u /* from this size on the log refers to pages */
 
 struct life {
     struct io_device *dev;
@@ -50,7 +51,7 @@ struct life {
     struct test_random random;
     struct store_file *handles[LIFE_HANDLES];
     struct holder *holders[LIFE_HOLDERS];
-    uint8_t *data;          /* LIFE_DATA random bytes */
+    uint8_t *data;          /* LIFE_DATA random bytes, NULL: not made yet */
     uint64_t *fingerprints; /* [0]: when it began, [n]: after operation n */
     uint64_t operations_max;
     uint64_t op;            /* operations done */
@@ -58,6 +59,7 @@ struct life {
     bool operating;         /* operation op + 1 is under way */
     int result;             /* of the last operation */
     bool may_have_happened; /* it failed when it was already in the log */
+    bool bulk;              /* now and then an append that the log refers to (COW-4) */
     bool stays_open;        /* no clean close in between */
     ino_no largest_ino;
     epoch_no epoch;
@@ -84,6 +86,7 @@ struct crash_config {
     const char *scenario;
     uint64_t seed;
     uint64_t operations;
+    bool bulk;
     struct sim_profile profile;
     unsigned states_per_point;
     unsigned kill_percent; /* of the calls */

@@ -52,12 +52,10 @@ void life_init(struct life *life, struct io_device *dev, uint64_t seed, uint64_t
     *life = (struct life){.dev = dev, .operations_max = operations_max};
     crash_diag_init(&life->diag);
     test_random_init(&life->random, seed);
-    life->data = malloc(LIFE_DATA);
     life->fingerprints = calloc(operations_max + 2, sizeof life->fingerprints[0]);
-    if (life->data == NULL || life->fingerprints == NULL) {
+    if (life->fingerprints == NULL) {
         abort();
     }
-    test_random_bytes(&life->random, life->data, LIFE_DATA);
 }
 
 void life_free(struct life *life)
@@ -179,6 +177,21 @@ static uint64_t draw_size(struct life *life)
     return luck < 94 ? 1 + below(life, 12000) : 20000 + below(life, 50000);
 }
 
+/* Random bytes, the same for every life; made by the first operation that wants them. */
+static const uint8_t *draw_bytes(struct life *life, size_t size)
+{
+    if (life->data == NULL) {
+        struct test_random random;
+        life->data = malloc(LIFE_DATA);
+        if (life->data == NULL) {
+            abort();
+        }
+        test_random_init(&random, 17);
+        test_random_bytes(&random, life->data, LIFE_DATA);
+    }
+    return life->data + below(life, LIFE_DATA - size + 1);
+}
+
 /* ---- operations: each returns what the store answered ---- */
 
 static void note(struct life *life, const char *what, uint64_t a, uint64_t b)
@@ -289,7 +302,7 @@ static int operate_setxattr(struct life *life)
     const ino_no ino = draw_inode(life, 0);
     const size_t size = (size_t)below(life, chance(life, 80) ? 60 : 1800);
     note(life, "setxattr", ino, size);
-    return store_setxattr(life->store, store_live(life->store), ino, name, life->data + below(life, 1000), size, 0);
+    return store_setxattr(life->store, store_live(life->store), ino, name, draw_bytes(life, size), size, 0);
 }
 
 static int operate_removexattr(struct life *life)
@@ -345,13 +358,14 @@ static int write_somewhere(struct life *life, struct store_file *file)
     if (rc != 0) {
         return rc;
     }
-    const uint64_t size = draw_size(life);
-    const bool append = chance(life, 50) && attr.size_bytes + size <= LIFE_FILE_MAX;
+    const bool bulk = life->bulk && attr.size_bytes < LIFE_FILE_MAX && chance(life, 12);
+    const uint64_t size = bulk ? LIFE_BULK + below(life, 90000) : draw_size(life);
+    const bool append = bulk || (chance(life, 50) && attr.size_bytes + size <= LIFE_FILE_MAX);
     uint64_t offset = append ? attr.size_bytes : below(life, attr.size_bytes + 1000);
     offset = offset + size > LIFE_FILE_MAX ? below(life, 2000) : offset;
     note(life, "write", store_file_ino(file), offset);
-    return store_write(file, offset, life->data + below(life, LIFE_DATA - size + 1), (size_t)size,
-                       append ? STORE_WRITE_APPEND : 0, &end);
+    return store_write(file, offset, draw_bytes(life, (size_t)size), (size_t)size, append ? STORE_WRITE_APPEND : 0,
+                       &end);
 }
 
 static int operate_write(struct life *life)
@@ -444,7 +458,7 @@ static const struct operation operations[] = {
     {operate_unlink, 70},   {operate_rmdir, 8},       {operate_rename, 50},      {operate_setattr, 25},
     {operate_truncate, 40}, {operate_setxattr, 25},   {operate_removexattr, 10}, {operate_open, 45},
     {operate_close, 30},    {operate_write, 230},     {operate_allocate, 30},    {operate_sync, 60},
-    {operate_step, 25},     {operate_checkpoint, 30}, {operate_holder, 15},      {operate_reopen, 6},
+    {operate_step, 25},     {operate_checkpoint, 30}, {operate_holder, 45},      {operate_reopen, 6},
 };
 
 static const struct operation *draw_operation(struct life *life)

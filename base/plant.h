@@ -1,0 +1,31 @@
+/*
+ * base/plant.h - bugs that can be planted, to see that the crash harness finds them (tests/crash/test_planted.c).
+ *
+ * PLANT(NAME) is the constant false, unless the build is made with -DTBLFS_PLANT (make PLANT=1); there it is true while
+ * a test has chosen that bug. base/plant.def lists them.
+ */
+#ifndef TBLFS_BASE_PLANT_H
+#define TBLFS_BASE_PLANT_H
+
+#include <stdbool.h>
+
+enum plant {
+    PLANT_NONE,
+#define PLANT_BUG(name, text) PLANT_##name,
+#include "base/plant.def"
+#undef PLANT_BUG
+    PLANT_COUNT,
+};
+
+#ifdef TBLFS_PLANT
+#define PLANT(name) plant_is(PLANT_##name)
+/* One thread; before anything is opened. */
+void plant_choose(enum plant plant);
+bool plant_is(enum plant plant);
+const char *plant_name(enum plant plant);
+const char *plant_text(enum plant plant);
+#else
+#define PLANT(name) false
+#endif
+
+#endif
