@@ -184,12 +184,23 @@ int control_read(struct io_device *dev, struct diag *diag, const char *dir, stru
     return rc;
 }
 
+/* A copy that an earlier write left torn is written first, while the other one is whole (CONTROL-1). */
+static unsigned first_copy(struct io_file *file, unsigned slot)
+{
+    struct control_slot disk;
+    size_t size_read = 0;
+    const int rc = io_read_full(file, &disk, sizeof disk, CONTROL_COPY_OFFSET(slot, 1), &size_read);
+    return rc == 0 && copy_state(&disk, size_read) == COPY_GOOD ? 0 : 1;
+}
+
 static int write_slot(struct io_file *file, const struct control *control)
 {
     struct control_slot slot;
     slot_encode(control, &slot);
+    const unsigned first = first_copy(file, control->number % 2);
     int rc = 0;
-    for (unsigned copy = 0; copy < (PLANT(CONTROL_IN_PLACE) ? 1 : 2) && rc == 0; copy++) {
+    for (unsigned i = 0; i < (PLANT(CONTROL_IN_PLACE) ? 1 : 2) && rc == 0; i++) {
+        const unsigned copy = (first + i) % 2;
         rc = io_write_full(file, &slot, sizeof slot, CONTROL_COPY_OFFSET(control->number % 2, copy));
         if (rc == 0 && !PLANT(CONTROL_NOT_SYNCED)) {
             rc = io_sync(file);

@@ -1,9 +1,9 @@
 /*
  * txn/control.h - reading and writing the control file (txn/control_format.h).
  *
- * CONTROL-1 At any moment each slot has a copy that is whole: a slot's copy 1 is written only after copy 0 is synced.
- * So a slot without a good copy is damage, never a torn write. CONTROL-2 The slot in force is never written to; only
- * the other one is.
+ * CONTROL-1 At any moment each slot has a copy that is whole: one is written only after the other is synced, and a copy
+ *           that an earlier cut left torn is written first. So a slot without a good copy is damage, never a torn write.
+ * CONTROL-2 The slot in force is never written to; only the other one is.
  */
 #ifndef TBLFS_TXN_CONTROL_H
 #define TBLFS_TXN_CONTROL_H

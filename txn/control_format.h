@@ -2,7 +2,8 @@
  * txn/control_format.h - the control file DATADIR/control: two slots, each in two copies. Disk structures only.
  *
  * Copies lie at CONTROL_COPY_OFFSET(slot, copy). A slot is valid when one of its copies has a good checksum. The valid
- * slot with the larger number is in force. Writing replaces the older slot: copy 0, sync, copy 1, sync.
+ * slot with the larger number is in force. Writing replaces the older slot: one copy,
+ * sync, the other one, sync; copy 0 first, unless copy 1 is damaged.
  */
 #ifndef TBLFS_TXN_CONTROL_FORMAT_H
 #define TBLFS_TXN_CONTROL_FORMAT_H

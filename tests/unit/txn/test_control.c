@@ -121,6 +121,36 @@ static void control_with_one_good_copy_in_each_slot_is_read(void **state)
     assert_int_equal(got.number, 5);
 }
 
+/* Hook: fails the first write, and tears the sector that it was meant for. */
+static int tear_first_write(void *arg, const struct mem_event *event)
+{
+    struct rig *rig = arg;
+    if (event->call != MEM_CALL_WRITE) {
+        return 0;
+    }
+    mem_device_set_hook(rig->mem, NULL, NULL);
+    size_t run = 0;
+    uint8_t *bytes = mem_device_file_bytes(rig->mem, "/d/control", event->offset_bytes, &run);
+    memset(bytes, 0xa5, sizeof(struct control_slot));
+    return -EIO;
+}
+
+/* Two power cuts, each of which tears the sector that is being written. */
+static void control_write_over_a_torn_copy_leaves_the_whole_one_for_later(void **state)
+{
+    struct rig *rig = *state;
+    for (unsigned copy = 0; copy < 2; copy++) {
+        struct control got;
+        const unsigned slot = (rig->control.number + 1) % 2;
+        flip(rig, slot, copy, 100);
+        mem_device_set_hook(rig->mem, tear_first_write, rig);
+        assert_int_equal(control_write(rig->dev, "/d", &rig->control), -EIO);
+        assert_int_equal(control_read(rig->dev, &rig->diag, "/d", &got), 0);
+        assert_int_equal(got.number, rig->control.number);
+        assert_int_equal(control_write(rig->dev, "/d", &rig->control), 0);
+    }
+}
+
 static void control_slot_without_a_good_copy_is_damage(void **state)
 {
     struct rig *rig = *state;
@@ -184,6 +214,7 @@ int main(void)
         CASE(control_reads_back_every_field),
         CASE(control_write_leaves_the_slot_in_force_alone),
         CASE(control_with_one_good_copy_in_each_slot_is_read),
+        CASE(control_write_over_a_torn_copy_leaves_the_whole_one_for_later),
         CASE(control_slot_without_a_good_copy_is_damage),
         CASE(control_every_changed_byte_is_seen),
         CASE(control_torn_update_keeps_the_old_or_takes_the_new),
