@@ -27,6 +27,9 @@ struct fusefs {
     struct handle *handles;      /* all open ones, guarded by handles_lock */
     _Atomic bool dropped_logged; /* that a page write-back was dropped was said once */
     int64_t started_ns;          /* wall clock */
+    struct mutex syncs_lock;     /* LOCK_RANK_LEAF */
+    struct condvar syncs_done;
+    unsigned syncs_waiting; /* replies that wait for a sync, guarded by syncs_lock */
 };
 
 static inline struct fusefs *fusefs_of(fuse_req_t req)
@@ -91,6 +94,16 @@ void open_file_unuse(struct fusefs *fs, uint64_t node_id);
  * not for the mode, and would go on honouring them: it is told. (Attributes only, of an inode that is open: this waits
  * for nothing, so a handler may do it.) */
 void open_file_lost_set_id(struct fusefs *fs, uint64_t node_id, struct open_file *open);
+
+/* ---- replies that wait for the disk (ops_sync.c) ---- */
+
+void sync_replies_init(struct fusefs *fs);
+void sync_replies_destroy(struct fusefs *fs);
+/* Waits until all of them were sent. */
+void sync_replies_wait(struct fusefs *fs);
+/* Answers once everything that was acknowledged before is durable; does not wait for that. written: bytes of a write, 0:
+ * a call that answers nothing else. */
+void reply_when_durable(fuse_req_t req, size_t written);
 
 /* ---- virtual files (system_tables.c) ---- */
 

@@ -282,6 +282,12 @@ static int write_bytes(fuse_req_t req, const struct handle *handle, const char *
     return rc;
 }
 
+/* O_SYNC, O_DSYNC, RWF_DSYNC (the kernel puts it into the flags), -o sync. Page write-back is followed by an fsync. */
+static bool write_is_synchronous(fuse_req_t req, const struct fuse_file_info *fi)
+{
+    return !fi->writepage && ((fi->flags & O_DSYNC) != 0 || fusefs_of(req)->options->synchronous);
+}
+
 void serve_write(fuse_req_t req, fuse_ino_t ino, const char *bytes, size_t size, off_t offset,
                  struct fuse_file_info *fi)
 {
@@ -300,19 +306,13 @@ void serve_write(fuse_req_t req, fuse_ino_t ino, const char *bytes, size_t size,
         rc = write_bytes(req, handle, bytes, size, offset, (fi->flags & O_APPEND) != 0);
     if (rc != 0)
         reply_error(req, rc);
+    else if (size > 0 && write_is_synchronous(req, fi))
+        reply_when_durable(req, size);
     else
         (void)fuse_reply_write(req, size);
 }
 
 /* ---- the rest ---- */
-
-void serve_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
-{
-    (void)ino;
-    (void)data_only;
-    (void)fi;
-    reply_error(req, store_sync(fusefs_of(req)->store));
-}
 
 /* STORE_ALLOCATE_* of FALLOC_FL_*. */
 static int allocate_mode(int mode, unsigned *out_mode)

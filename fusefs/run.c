@@ -262,10 +262,12 @@ static int serve_store(struct fusefs *fs, int report_fd)
     if (rc != 0)
         return rc;
     mutex_init(&fs->handles_lock, LOCK_RANK_LEAF);
+    sync_replies_init(fs);
     rc = session_run(fs, report_fd);
     handles_close_all(fs);
     node_table_free(fs->nodes);
     mutex_destroy(&fs->handles_lock);
+    sync_replies_destroy(fs);
     return rc;
 }
 

@@ -348,6 +348,7 @@ static int session_serve(struct session *session)
         rc = kernel_serve(session->fuse, thread_count(fs->options));
         signals_stop(session);
     }
+    sync_replies_wait(fs);
     if (rc != 0)
         diag_log(&fs->log.diag, DIAG_ERROR, "serving %s: %s", fs->options->mount_point, strerror(-rc));
     fuse_session_unmount(session->fuse);

@@ -75,6 +75,31 @@ static void write_daemon(struct fusefs *fs, FILE *out)
     fprintf(out, "kernel_flags\t%#" PRIx64 "\n", (uint64_t)fs->link.negotiated);
 }
 
+static void write_log(const struct store_stats *stats, FILE *out)
+{
+    const struct log_stats *log = &stats->log;
+    const struct {
+        const char *name;
+        uint64_t value;
+    } lines[] = {
+        {"log_end", log->end},
+        {"log_written", log->written},
+        {"log_synced", log->synced},
+        {"log_records", log->records},
+        {"log_record_bytes", log->record_bytes},
+        {"log_batches", log->batches},
+        {"log_bytes_written", log->bytes_written},
+        {"log_syncs", log->syncs},
+        {"log_segments", log->segments},
+        {"log_segments_made", log->segments_made},
+        {"log_segments_reused", log->segments_reused},
+        {"redo_records", stats->redo_records},
+        {"redo_ms", stats->redo_ms},
+    };
+    for (size_t index = 0; index < ARRAY_COUNT(lines); index++)
+        write_count(out, "", lines[index].name, lines[index].value);
+}
+
 static void write_store(struct fusefs *fs, FILE *out)
 {
     struct store_stats stats;
@@ -86,6 +111,7 @@ static void write_store(struct fusefs *fs, FILE *out)
     write_count(out, "", "sweeps", stats.sweeps);
     write_count(out, "", "orphans", stats.orphans);
     write_count(out, "", "open_files", stats.open_files);
+    write_log(&stats, out);
     for (unsigned type = 0; type < ARRAY_COUNT(stats.operations); type++) {
         const char *name = op_type_name((enum op_type)type);
         if (name != NULL && stats.operations[type] > 0)

@@ -23,7 +23,6 @@
 #define CEILING_MARGIN      (UINT64_C(1) << 12)
 #define CEILING_LSN_RANGE   (UINT64_C(1) << 34)
 #define THREAD_PERIOD_MS    50u
-#define LOG_PERIOD_MS       200u
 #define DEFERRED_BLOCKS_MAX 16384u /* 128 MiB of replaced blocks bring the next checkpoint forward */
 
 /* ---- sweeps ---- */
@@ -286,18 +285,6 @@ int store_checkpoint(struct store *store)
     return rc;
 }
 
-int store_sync(struct store *store)
-{
-    if (store->read_only) {
-        return 0;
-    }
-    const int rc = log_sync_all(store->log);
-    if (rc != 0) {
-        store_fail(store, "the log could not be made durable", rc);
-    }
-    return rc;
-}
-
 /* ---- in the background ---- */
 
 static bool checkpoint_is_due(struct store *store)
@@ -339,29 +326,12 @@ static void *checkpoint_thread(void *arg)
     return NULL;
 }
 
-static void log_round(struct store *store)
-{
-    const int rc = atomic_load(&store->failure) == NULL ? log_step(store->log) : 0;
-    if (rc != 0) {
-        store_fail(store, "the log could not be made durable", rc);
-    }
-}
-
-static void *log_thread(void *arg)
-{
-    struct store *store = arg;
-    while (thread_wait(store, LOG_PERIOD_MS)) {
-        log_round(store);
-    }
-    return NULL;
-}
-
 int store_thread_start(struct store *store)
 {
     int rc = pthread_create(&store->thread, NULL, checkpoint_thread, store);
     store->thread_runs = rc == 0;
     if (rc == 0) {
-        rc = pthread_create(&store->log_thread, NULL, log_thread, store);
+        rc = pthread_create(&store->log_thread, NULL, store_log_thread, store);
         store->log_thread_runs = rc == 0;
     }
     return -rc;
@@ -372,6 +342,7 @@ void store_thread_stop(struct store *store)
     mutex_lock(&store->thread_lock);
     store->thread_stop = true;
     condvar_broadcast(&store->thread_wake);
+    condvar_broadcast(&store->sync_wake);
     mutex_unlock(&store->thread_lock);
     if (store->thread_runs) {
         (void)pthread_join(store->thread, NULL);
@@ -388,6 +359,6 @@ void store_step(struct store *store)
     store_sweep_dead(store, "unlink");
     bufcache_step(store->cache);
     if (!store->read_only) {
-        log_round(store);
+        store_log_step(store);
     }
 }

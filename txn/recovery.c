@@ -108,6 +108,8 @@ static void report_done(struct store *store, const struct recovery *recovery, ls
     struct bufcache_stats stats;
     bufcache_get_stats(store->cache, &stats);
     const uint64_t ms = (io_monotonic_ns(store->dev) - start_ns) / 1000000;
+    store->redo_records = recovery->records;
+    store->redo_ms = ms;
     diag_log(store->diag, DIAG_INFO,
              "redo done at %" PRIu64 "%s: %" PRIu64 " ms, %" PRIu64 " records, %" PRIu64 " sweeps, %" PRIu64
              " tags read, %" PRIu64 " pages discarded",

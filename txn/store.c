@@ -225,6 +225,7 @@ static struct store *store_make(const struct store_options *options)
     mutex_init(&store->referenced_lock, LOCK_RANK_LEAF);
     mutex_init(&store->thread_lock, LOCK_RANK_LEAF);
     condvar_init(&store->thread_wake);
+    condvar_init(&store->sync_wake);
     return store;
 }
 
@@ -270,6 +271,7 @@ static int store_free(struct store *store)
     mutex_destroy(&store->referenced_lock);
     mutex_destroy(&store->thread_lock);
     condvar_destroy(&store->thread_wake);
+    condvar_destroy(&store->sync_wake);
     free(store->dir);
     free(store);
     return rc;
@@ -394,6 +396,11 @@ void store_get_stats(struct store *store, struct store_stats *out_stats)
     out_stats->checkpoints = atomic_load(&store->checkpoints);
     out_stats->checkpoint_pages_written = atomic_load(&store->checkpoint_pages);
     out_stats->epoch = cow_epoch(store->cow);
+    out_stats->redo_records = store->redo_records;
+    out_stats->redo_ms = store->redo_ms;
+    if (store->log != NULL) {
+        log_get_stats(store->log, &out_stats->log);
+    }
     mutex_lock(&store->control_lock);
     out_stats->control_number = store->control.number;
     mutex_unlock(&store->control_lock);

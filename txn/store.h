@@ -18,6 +18,7 @@
 #include "table/catalog.h"
 #include "table/content.h"
 #include "table/cow.h"
+#include "txn/log.h"
 
 struct store;
 struct store_file; /* an open inode of one view */
@@ -172,6 +173,10 @@ int store_allocate(struct store_file *file, uint64_t offset, uint64_t size, unsi
 int store_seek(struct store_file *file, uint64_t offset, bool hole, uint64_t *out_offset) WARN_UNUSED;
 /* Makes everything that was acknowledged before durable. */
 int store_sync(struct store *store) WARN_UNUSED;
+/* The same without waiting: `done` is called once, by another thread and with no lock held, with store_sync's result; one
+ * sync serves all that ask meanwhile. Without background threads it is called before this returns. `done` must not
+ * wait for other requests. -ENOMEM: it will not be called. */
+int store_sync_async(struct store *store, void (*done)(void *arg, int rc), void *arg) WARN_UNUSED;
 
 /* ---- the rest ---- */
 
@@ -203,6 +208,8 @@ struct store_stats {
     uint64_t checkpoint_pages_written;
     epoch_no epoch;
     uint64_t control_number;
+    struct log_stats log;           /* zero when read-only */
+    uint64_t redo_records, redo_ms; /* of the recovery at the start; 0: there was none */
 };
 void store_get_stats(struct store *store, struct store_stats *out_stats);
 

@@ -99,8 +99,11 @@ struct store {
     pthread_t thread, log_thread;
     bool thread_runs, log_thread_runs;
     struct mutex thread_lock; /* LOCK_RANK_LEAF */
-    struct condvar thread_wake;
+    struct condvar thread_wake, sync_wake;
     bool thread_stop;
+    struct sync_request *sync_requests, *sync_last; /* waiting for the log thread, oldest first */
+
+    uint64_t redo_records, redo_ms; /* of the recovery that this life began with */
 };
 
 /* A relation that a log record refers to pages of. Kept until a checkpoint that forked later is durable, so that the relation remembers it. */
@@ -234,6 +237,11 @@ int store_ceilings_ensure(struct store *store) WARN_UNUSED;
 int store_control_set_redo(struct store *store, lsn_no redo) WARN_UNUSED;
 int store_thread_start(struct store *store) WARN_UNUSED;
 void store_thread_stop(struct store *store);
+
+/* ---- store_sync.c ---- */
+/* One round of the log writer. */
+void store_log_step(struct store *store);
+void *store_log_thread(void *store_void);
 
 /* ---- recovery.c ---- */
 /* Starts a new log above everything that an earlier life used. */

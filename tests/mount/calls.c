@@ -11,6 +11,8 @@
  *     calls mapped-direct FILE                              MAP_SHARED on an O_APPEND descriptor
  *     calls delete-all DIR                                  unlinks while listing; prints how many
  *     calls seek FILE                                       prints data and hole offsets
+ *     calls fsync FILE CLIENTS ROWS                         all append rows and fsync each; every other one by O_DSYNC
+ *     calls sync-append FILE ROWS                           appends rows with O_DSYNC, then with RWF_DSYNC
  *
  * Exit status 0, or 1 after a line on stderr.
  */
@@ -23,6 +25,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -256,6 +259,64 @@ static int run_seek(char **argv)
     return 0;
 }
 
+/* Waits for the start, then appends rows and syncs each: with fsync in one file, or, since the kernel lets only one write
+ * at a time extend a file, with O_DSYNC in a file of its own. */
+static void sync_rows(const char *path, unsigned client, unsigned rows, int start_fd)
+{
+    const bool by_flag = client % 2 == 1;
+    char byte, bytes[64], *own = NULL;
+    must(asprintf(&own, by_flag ? "%s.%u" : "%s", path, client) > 0, "asprintf");
+    const int fd = open(own, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (by_flag ? O_DSYNC : 0), 0644);
+    must(fd >= 0, "open to append");
+    must(read(start_fd, &byte, 1) == 0, "start");
+    for (unsigned row = 0; row < rows; row++) {
+        const int size = snprintf(bytes, sizeof bytes, "%u\t%u\n", client, row);
+        must(write(fd, bytes, (size_t)size) == size, "append");
+        must(by_flag || fsync(fd) == 0, "fsync");
+    }
+    must(close(fd) == 0, "close");
+    free(own);
+}
+
+static int run_fsync(char **argv)
+{
+    const unsigned clients = (unsigned)atoi(argv[1]), rows = (unsigned)atoi(argv[2]);
+    int start[2], status;
+    bool good = true;
+    must(pipe(start) == 0, "pipe");
+    for (unsigned client = 0; client < clients; client++) {
+        const pid_t pid = fork();
+        must(pid >= 0, "fork");
+        if (pid == 0) {
+            must(close(start[1]) == 0, "close");
+            sync_rows(argv[0], client, rows, start[0]);
+            exit(0);
+        }
+    }
+    must(close(start[1]) == 0, "close"); /* lets all of them go */
+    for (unsigned client = 0; client < clients; client++) {
+        must(wait(&status) > 0, "wait");
+        good = good && status == 0;
+    }
+    must(good, "a client failed");
+    return 0;
+}
+
+static int run_sync_append(char **argv)
+{
+    const unsigned rows = (unsigned)atoi(argv[1]);
+    const struct iovec row = {.iov_base = "row\n", .iov_len = 4};
+    const int by_flag = open(argv[0], O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_DSYNC, 0644);
+    const int plain = open(argv[0], O_WRONLY | O_APPEND | O_CLOEXEC);
+    must(by_flag >= 0 && plain >= 0, "open");
+    for (unsigned i = 0; i < rows; i++) {
+        must(write(by_flag, "row\n", 4) == 4, "write with O_DSYNC");
+        must(pwritev2(plain, &row, 1, 0, RWF_DSYNC) == 4, "pwritev2 with RWF_DSYNC");
+    }
+    must(close(by_flag) == 0 && close(plain) == 0, "close");
+    return 0;
+}
+
 static const struct {
     const char *name;
     int arguments;
@@ -273,6 +334,8 @@ static const struct {
     {"mapped-direct", 1, run_mapped_direct},
     {"delete-all", 1, run_delete_all},
     {"seek", 1, run_seek},
+    {"fsync", 3, run_fsync},
+    {"sync-append", 2, run_sync_append},
 };
 
 int main(int argc, char **argv)
