@@ -16,7 +16,8 @@ struct fusefs_options {
     char *mount_point;
     char *log_path;            /* NULL: syslog (stderr in the foreground) */
     uint64_t cache_size_bytes; /* 0: the store's default */
-    uint32_t checkpoint_interval_ms;
+    uint32_t checkpoint_interval_ms; /* 0: the store's default */
+    uint64_t checkpoint_log_bytes;   /* 0: the store's default */
     uint32_t max_threads; /* 0: max(16, 4 x CPUs) */
     bool allow_other;
     bool read_only;

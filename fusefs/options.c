@@ -20,7 +20,8 @@
 
 #define MIB                    (UINT64_C(1) << 20)
 #define CACHE_MIN_BYTES        (16 * MIB)
-#define CACHE_MAX_BYTES        (UINT64_C(1) << 40)
+#define LOG_SIZE_MIN_BYTES     (1 * MIB)
+#define SIZE_MAX_BYTES         (UINT64_C(1) << 40)
 #define THREADS_MAX            1024u
 #define INTERVAL_MAX_SECONDS   86400u
 #define MILLISECONDS_IN_SECOND 1000u
@@ -28,6 +29,7 @@
 enum option_id {
     OPTION_CACHE,
     OPTION_CHECKPOINT_INTERVAL,
+    OPTION_CHECKPOINT_LOG_SIZE,
     OPTION_MAX_THREADS,
     OPTION_LOG,
     OPTION_ALLOW_OTHER,
@@ -91,7 +93,7 @@ static int unit_shift(const char *unit)
     return 10 * (int)(found - letters + 1);
 }
 
-static int take_cache(struct parse *parse, const char *name, const char *value)
+static int take_size(struct parse *parse, const char *name, const char *value, uint64_t min_bytes, uint64_t *out_bytes)
 {
     uint64_t count;
     const char *unit;
@@ -101,12 +103,22 @@ static int take_cache(struct parse *parse, const char *name, const char *value)
     if (shift < 0)
         return fail(parse, "%s=%s: not a size; write bytes, or a number with K, M or G, as in %s=256M", name, value,
                     name);
-    if (count > (CACHE_MAX_BYTES >> shift))
+    if (count > (SIZE_MAX_BYTES >> shift))
         return fail(parse, "%s=%s: more than 1024G", name, value);
-    if (count << shift < CACHE_MIN_BYTES)
-        return fail(parse, "%s=%s: less than 16M", name, value);
-    parse->options->cache_size_bytes = count << shift;
+    if (count << shift < min_bytes)
+        return fail(parse, "%s=%s: less than %uM", name, value, (unsigned)(min_bytes / MIB));
+    *out_bytes = count << shift;
     return 0;
+}
+
+static int take_cache(struct parse *parse, const char *name, const char *value)
+{
+    return take_size(parse, name, value, CACHE_MIN_BYTES, &parse->options->cache_size_bytes);
+}
+
+static int take_checkpoint_log_size(struct parse *parse, const char *name, const char *value)
+{
+    return take_size(parse, name, value, LOG_SIZE_MIN_BYTES, &parse->options->checkpoint_log_bytes);
 }
 
 static int take_number(struct parse *parse, const char *name, const char *value, uint32_t max, uint32_t *out_value)
@@ -168,6 +180,7 @@ static void take_flag(struct fusefs_options *options, enum option_id id)
     case OPTION_ASYNC:
     case OPTION_CACHE: /* not flags */
     case OPTION_CHECKPOINT_INTERVAL:
+    case OPTION_CHECKPOINT_LOG_SIZE:
     case OPTION_MAX_THREADS:
     case OPTION_LOG:
         break;
@@ -177,6 +190,7 @@ static void take_flag(struct fusefs_options *options, enum option_id id)
 static const struct option_rule rules[] = {
     {"cache", OPTION_CACHE, take_cache, -1},
     {"checkpoint_interval", OPTION_CHECKPOINT_INTERVAL, take_checkpoint_interval, -1},
+    {"checkpoint_log_size", OPTION_CHECKPOINT_LOG_SIZE, take_checkpoint_log_size, -1},
     {"max_threads", OPTION_MAX_THREADS, take_max_threads, -1},
     {"log", OPTION_LOG, take_log, -1},
     {"allow_other", OPTION_ALLOW_OTHER, NULL, -1},
@@ -196,7 +210,11 @@ const char *fusefs_options_help(void)
            "  ro                     read-only\n"
            "  sync                   make every write durable before it returns\n"
            "  noexec                 let no program on it run\n"
-           "  checkpoint_interval=S  seconds between checkpoints (default 60)\n"
+           "  checkpoint_interval=S  seconds between checkpoints (default 60): a restart after a crash replays what "
+           "was\n"
+           "                         written since the last one\n"
+           "  checkpoint_log_size=SIZE  a checkpoint comes earlier when that much was logged since the last one\n"
+           "                         (default 256M, at least 1M)\n"
            "  max_threads=N          threads that serve requests (default 16, or 4 for each CPU)\n"
            "  log=FILE               the daemon's messages go to FILE (default syslog; with -f stderr)\n"
            "  debug                  log more\n"

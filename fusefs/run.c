@@ -75,6 +75,24 @@ static int check_mount_point(struct fusefs_options *options)
     return S_ISDIR(stat_out.st_mode) ? 0 : refuse("mount point %s: not a directory", real);
 }
 
+static bool is_in_every_directory(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "lost+found") == 0;
+}
+
+/* Missing counts as empty. */
+static bool is_empty_directory(const char *path)
+{
+    DIR *dir = opendir(path);
+    if (dir == NULL)
+        return errno == ENOENT;
+    bool empty = true;
+    for (const struct dirent *entry = readdir(dir); entry != NULL && empty; entry = readdir(dir))
+        empty = is_in_every_directory(entry->d_name);
+    (void)closedir(dir);
+    return empty;
+}
+
 static int check_data_dir(struct fusefs_options *options)
 {
     struct stat stat_out;
@@ -83,12 +101,16 @@ static int check_data_dir(struct fusefs_options *options)
         real = mount_realpath_new(options->data_dir);
     if (real == NULL)
         return refuse("data directory %s: %s%s", options->data_dir, strerror(errno),
-                      errno == ENOENT ? "; make one with 'tblfs mkfs', or give --create" : "");
+                      errno == ENOENT ? "; --create makes a store there" : "");
     free(options->data_dir);
     options->data_dir = real;
     if (stat(real, &stat_out) != 0)
         return options->create && errno == ENOENT ? 0 : refuse("data directory %s: %s", real, strerror(errno));
-    return S_ISDIR(stat_out.st_mode) ? 0 : refuse("data directory %s: not a directory", real);
+    if (!S_ISDIR(stat_out.st_mode))
+        return refuse("data directory %s: not a directory", real);
+    if (!options->create && is_empty_directory(real))
+        return refuse("data directory %s: empty; --create makes a store in it", real);
+    return 0;
 }
 
 /* Is `inner` the directory `outer` or below it? Both are real paths. */
@@ -140,19 +162,6 @@ static int resolve(const struct fusefs_options *given, struct fusefs_options *ou
 }
 
 /* ---- the store ---- */
-
-/* Missing counts as empty. */
-static bool is_empty_directory(const char *path)
-{
-    DIR *dir = opendir(path);
-    if (dir == NULL)
-        return errno == ENOENT;
-    bool empty = true;
-    for (const struct dirent *entry = readdir(dir); entry != NULL && empty; entry = readdir(dir))
-        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
-    (void)closedir(dir);
-    return empty;
-}
 
 static int make_store(struct fusefs *fs)
 {
@@ -228,6 +237,7 @@ static int open_store(struct fusefs *fs)
         .max_open_files = daemon_raise_open_files(),
         .background = true,
         .checkpoint_interval_ms = fs->options->checkpoint_interval_ms,
+        .checkpoint_log_bytes = fs->options->checkpoint_log_bytes,
         .read_only = fs->options->read_only,
     };
     int rc = 0;

@@ -26,7 +26,7 @@ static char *absolute(const char *path)
     return text;
 }
 
-static int make(const char *path, bool create_dir)
+static int make(const char *path)
 {
     struct diag diag;
     diag_init_stderr(&diag, DIAG_WARNING);
@@ -39,39 +39,35 @@ static int make(const char *path, bool create_dir)
         .dev = io_real_device(),
         .diag = &diag,
         .dir = dir,
-        .create_dir = create_dir,
+        .create_dir = true,
         .root_uid = geteuid(),
         .root_gid = getegid(),
     };
     const int rc = store_mkfs(&options);
     free(dir);
-    if (rc == -ENOENT && !create_dir)
-        fprintf(stderr, "tblfs: --create makes the directory\n");
     return rc == 0 ? 0 : TOOL_EXIT_FAILED; /* store_mkfs said why */
 }
 
 static int mkfs_run(const struct tool *tool, int argc, char **argv)
 {
     static const struct option long_options[] = {{"create", no_argument, NULL, 'c'}, {NULL, 0, NULL, 0}};
-    bool create = false;
     opterr = 0;
     for (int option; (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
         if (option != 'c')
             return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
-        create = true;
     }
     if (argc - optind != 1)
         return tool_usage_error(tool, argc - optind < 1 ? "the data directory is missing" : "too many arguments");
-    return make(argv[optind], create);
+    return make(argv[optind]);
 }
 
 const struct tool tool_mkfs = {
     .name = "mkfs",
     .arguments = "DATADIR [--create]",
-    .summary = "Makes an empty store in an empty directory",
+    .summary = "Makes an empty store in a directory that is missing or empty",
     .help =
         "The directory belongs to tblfs alone from then on: nothing in it is meant to be touched by hand. The root\n"
         "of the new tree belongs to the user who makes it. Nothing that exists is ever overwritten.\n\n"
-        "  --create   make the directory when it is missing\n",
+        "  --create   goes without saying; accepted because `tblfs mount` has it\n",
     .run = mkfs_run,
 };

@@ -24,7 +24,17 @@ static int refuse_entry(void *arg, const char *name, enum io_file_kind kind)
     if (strcmp(name, "lost+found") == 0) {
         return 0;
     }
-    return strcmp(name, "control") == 0 ? -EEXIST : -ENOTEMPTY;
+    return -ENOTEMPTY;
+}
+
+/* -EEXIST: there is a store, damaged or not; 0: there is none, whatever else there is. */
+static int refuse_store(const struct store_mkfs_options *options)
+{
+    struct diag silent;
+    struct control control;
+    diag_init_silent(&silent);
+    const int rc = control_read(options->dev, &silent, options->dir, &control);
+    return rc == -ENODATA || rc == -ENOENT ? 0 : rc == -ENOMEM ? rc : -EEXIST;
 }
 
 static int check_dir(const struct store_mkfs_options *options)
@@ -34,7 +44,8 @@ static int check_dir(const struct store_mkfs_options *options)
     if (rc == -ENOENT && options->create_dir) {
         rc = io_make_dir(options->dev, options->dir);
     } else if (rc == 0) {
-        rc = stat.kind == IO_KIND_DIRECTORY ? io_list_dir(options->dev, options->dir, refuse_entry, NULL) : -ENOTDIR;
+        rc = stat.kind == IO_KIND_DIRECTORY ? refuse_store(options) : -ENOTDIR;
+        rc = rc == 0 ? io_list_dir(options->dev, options->dir, refuse_entry, NULL) : rc;
     }
     if (rc != 0) {
         const char *why = rc == -EEXIST      ? "there is a tblfs data directory already"

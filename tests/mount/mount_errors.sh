@@ -21,7 +21,7 @@ options_are_checked() {
     local list
     for list in cache=0 cache=-1 cache=1 cache=x cache=18446744073709551616 cache=1P cache "cache=80M,cache=90M" \
         ro,rw max_threads=0 max_threads=99999 checkpoint_interval=0 checkpoint_interval=x "ro=1" nosuch fsname=x \
-        remount log= ; do
+        remount log= checkpoint_log_size=1K checkpoint_log_size=x; do
         refuses "tblfs mount: " "$TBLFS" mount "$work/store" "$mnt" -o "$list"
     done
     ok options_are_checked
@@ -44,12 +44,18 @@ foreign_directories_are_left_alone() {
     echo mine >"$work/foreign/file"
     refuses "not a tblfs data directory" "$TBLFS" mount "$work/foreign" "$mnt"
     refuses "not a tblfs data directory" "$TBLFS" mount "$work/foreign" "$mnt" --create
-    refuses "not a tblfs data directory" "$TBLFS" mount "$work/empty" "$mnt"
-    refuses "No such file" "$TBLFS" mount "$work/missing" "$mnt"
+    refuses "empty; --create makes" "$TBLFS" mount "$work/empty" "$mnt"
+    refuses "No such file or directory; --create makes" "$TBLFS" mount "$work/missing" "$mnt"
     refuses "not a directory" "$TBLFS" mount "$work/file" "$mnt"
     refuses "not empty" "$TBLFS" mkfs "$work/foreign"
-    refuses "mkfs $work/store" "$TBLFS" mkfs "$work/store"
-    refuses "--create makes" "$TBLFS" mkfs "$work/missing"
+    refuses "mkfs $work/store: there is a tblfs data directory already" "$TBLFS" mkfs "$work/store"
+    refuses "No such file" "$TBLFS" mkfs "$work/missing/deeper"
+    cp -r "$work/store" "$work/damaged"
+    printf x | dd of="$work/damaged/control" conv=notrunc status=none bs=1 seek=100
+    refuses "already" "$TBLFS" mkfs "$work/damaged"
+    echo mine >"$work/foreign/control"
+    refuses "not empty" "$TBLFS" mkfs "$work/foreign"
+    rm "$work/foreign/control"
     same "files" "$(ls -A "$work/foreign" "$work/empty" | tr '\n' ' ')" "$work/empty:  $work/foreign: file "
     [ ! -e "$work/missing" ] || fail "a missing directory was made"
     ! mountpoint -q "$mnt" || fail "something is mounted"
@@ -101,7 +107,7 @@ odd_paths_work() {
     ok odd_paths_work
 }
 
-"$TBLFS" mkfs "$work/store" --create
+"$TBLFS" mkfs "$work/store"
 usage_is_explained
 options_are_checked
 mount_points_are_checked

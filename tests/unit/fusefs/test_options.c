@@ -46,14 +46,15 @@ static void all_options_given_are_taken(void **state)
     struct fusefs_options options;
     char error[FUSEFS_ERROR_SIZE];
     (void)state;
-    assert_int_equal(
-        parse(&options,
-              "cache=64M,checkpoint_interval=5,max_threads=3,log=/var/log/a\\,b,allow_other,ro,noexec,sync,"
-              "debug",
-              error),
-        0);
+    assert_int_equal(parse(&options,
+                           "cache=64M,checkpoint_interval=5,checkpoint_log_size=8M,max_threads=3,log=/var/log/"
+                           "a\\,b,allow_other,ro,noexec,sync,"
+                           "debug",
+                           error),
+                     0);
     assert_int_equal(options.cache_size_bytes, 64 * MIB);
     assert_int_equal(options.checkpoint_interval_ms, 5000);
+    assert_int_equal(options.checkpoint_log_bytes, 8 * MIB);
     assert_int_equal(options.max_threads, 3);
     assert_string_equal(options.log_path, "/var/log/a,b");
     assert_true(options.allow_other && options.read_only && options.no_exec && options.synchronous && options.debug);
