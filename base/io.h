@@ -51,8 +51,10 @@ struct io_ops {
     int (*close)(struct io_file *file);
     ssize_t (*preadv)(struct io_file *file, const struct iovec *iov, int iov_count, uint64_t offset_bytes);
     ssize_t (*pwritev)(struct io_file *file, const struct iovec *iov, int iov_count, uint64_t offset_bytes);
-    int (*sync)(struct io_file *file);            /* fdatasync: data and what is needed to reach it */
-    int (*sync_filesystem)(struct io_file *file); /* syncfs */
+    int (*sync)(struct io_file *file); /* fdatasync: data and what is needed to reach it */
+    /* syncfs: everything of the filesystem, names too, and errors of files closed since this one was opened. -EOPNOTSUPP on a
+     * filesystem that is not known to do that. */
+    int (*sync_filesystem)(struct io_file *file);
     int (*truncate)(struct io_file *file, uint64_t size_bytes);
     int (*allocate)(struct io_file *file, uint64_t offset_bytes, uint64_t size_bytes); /* grows; new bytes read zero */
     int (*punch)(struct io_file *file, uint64_t offset_bytes, uint64_t size_bytes);

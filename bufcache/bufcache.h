@@ -70,6 +70,9 @@ void relation_ref(struct relation *relation);
 void relation_unref(struct relation *relation); /* NULL is ignored */
 rel_no relation_number(const struct relation *relation);
 ts_no relation_tablespace(const struct relation *relation);
+/* For reports: the cache's diag, and the path of the relation's file (valid as long as the relation). */
+struct diag *relation_diag(const struct relation *relation);
+const char *relation_file_path(const struct relation *relation);
 
 /* Explicit creation of the file. One that exists is taken as it is. Its directory is synced by the next relation_sync.
  */
@@ -97,8 +100,9 @@ uint32_t relation_resident(const struct relation *relation);
 void relation_set_referenced(struct relation *relation, epoch_no epoch);
 epoch_no relation_referenced(const struct relation *relation);
 
-/* A slot for the free map, owned by fsm/. destroy is called when the relation goes. */
-void relation_set_map(struct relation *relation, void *map, void (*destroy)(void *map));
+/* A slot for the free map, owned by fsm/. The first one wins: returns the map that is there now, which is `map` if there
+ * was none. destroy is called on it when the relation goes. */
+void *relation_set_map(struct relation *relation, void *map, void (*destroy)(void *map));
 void *relation_map(const struct relation *relation);
 
 /* ---- frames asked for in advance ---- */

@@ -91,9 +91,10 @@ struct tablespace {
         uint64_t created; /* files created in it so far (with those that were there) */
         uint64_t synced;  /* value of `created` that the last sync covers */
         bool syncing;
-    } dirs[DIR_COUNT];      /* guarded by the registry's lock */
-    uint32_t listed;        /* its relations on the unsynced list; guarded likewise */
-    struct io_file *anchor; /* its directory, open since before the first write: syncfs reports all errors since */
+    } dirs[DIR_COUNT];       /* guarded by the registry's lock */
+    bool no_sync_filesystem; /* its filesystem is not known to sync everything in one call */
+    uint32_t listed;         /* its relations on the unsynced list; guarded likewise */
+    struct io_file *anchor;  /* its directory, open since before the first write: syncfs reports all errors since */
     UT_hash_handle hh;
     char path[]; /* as given */
 };
@@ -106,10 +107,10 @@ struct relation {
     _Atomic uint32_t resident; /* CACHE-5 */
     _Atomic bool dead;
     _Atomic epoch_no referenced; /* see relation_set_referenced */
-    _Atomic uint64_t blocks; /* of the file; BLOCKS_UNKNOWN */
-    _Atomic(void *) map;
-    void (*map_destroy)(void *map);
+    _Atomic uint64_t blocks;     /* of the file; BLOCKS_UNKNOWN */
+    _Atomic(void *) map;         /* set once, under the registry's lock */
     /* guarded by the registry's lock */
+    void (*map_destroy)(void *map);
     struct io_file *file;  /* NULL: not open */
     uint32_t file_users;   /* I/O under way on it */
     bool file_busy;        /* being opened or closed */

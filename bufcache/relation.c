@@ -223,15 +223,33 @@ ts_no relation_tablespace(const struct relation *relation)
     return relation->tablespace->ts;
 }
 
+struct diag *relation_diag(const struct relation *relation)
+{
+    return relation->cache->options.diag;
+}
+
+const char *relation_file_path(const struct relation *relation)
+{
+    return relation->path;
+}
+
 uint32_t relation_resident(const struct relation *relation)
 {
     return atomic_load_explicit(&relation->resident, memory_order_acquire);
 }
 
-void relation_set_map(struct relation *relation, void *map, void (*destroy)(void *map))
+void *relation_set_map(struct relation *relation, void *map, void (*destroy)(void *map))
 {
-    relation->map_destroy = destroy;
-    atomic_store_explicit(&relation->map, map, memory_order_release);
+    struct registry *registry = &relation->cache->registry;
+    mutex_lock(&registry->lock);
+    void *installed = atomic_load_explicit(&relation->map, memory_order_relaxed);
+    if (installed == NULL) {
+        installed = map;
+        relation->map_destroy = destroy;
+        atomic_store_explicit(&relation->map, map, memory_order_release);
+    }
+    mutex_unlock(&registry->lock);
+    return installed;
 }
 
 void *relation_map(const struct relation *relation)

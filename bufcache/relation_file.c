@@ -143,6 +143,23 @@ static struct relation *find_unused_locked(struct registry *registry)
     return NULL;
 }
 
+static int sync_tablespace_locked(struct bufcache *cache, struct tablespace *tablespace);
+static bool is_worth_one_sync(const struct tablespace *tablespace);
+
+/* FILE-2 for many descriptors at once, so that not each of them costs a sync of its own. */
+static void sync_before_closing_locked(struct relation *unused)
+{
+    struct registry *registry = registry_of(unused);
+    if (registry->syncing_all) {
+        condvar_wait(&registry->change, &registry->lock);
+        return;
+    }
+    registry->syncing_all = true;
+    (void)sync_tablespace_locked(unused->cache, unused->tablespace); /* remembered by bufcache_fail */
+    registry->syncing_all = false;
+    condvar_broadcast(&registry->change);
+}
+
 /* Waits until the file is open (true, one more user) or it is this caller's turn to open it (false, file_busy set). */
 static bool use_or_claim_locked(struct relation *relation)
 {
@@ -161,7 +178,9 @@ static bool use_or_claim_locked(struct relation *relation)
             return false;
         } else {
             struct relation *unused = find_unused_locked(registry);
-            if (unused != NULL)
+            if (unused != NULL && unused->unsynced && is_worth_one_sync(unused->tablespace))
+                sync_before_closing_locked(unused);
+            else if (unused != NULL)
                 close_unused_locked(unused);
             else
                 condvar_wait(&registry->change, &registry->lock);
@@ -458,25 +477,84 @@ int relation_sync(struct relation *relation)
     return failed < 0 ? failed : rc;
 }
 
-/* Many files to sync: let the filesystem write them all at once; the syncs that follow find little left to do. */
-static int sync_filesystems(struct bufcache *cache)
+/* ---- many at once ---- */
+
+/* Relations whose files one sync of their filesystem covers. Each is `syncing` meanwhile. */
+struct filesystem_sync {
+    struct tablespace *tablespace;
+    struct relation *relations;  /* by list_next; with the reference that the unsynced list had */
+    uint64_t created[DIR_COUNT]; /* names that it covers */
+};
+
+static void filesystem_sync_begin_locked(struct registry *registry, struct filesystem_sync *sync)
+{
+    struct relation *relation;
+    struct relation *next;
+    DL_FOREACH_SAFE2(registry->unsynced, relation, next, list_next)
+    {
+        if (relation->tablespace != sync->tablespace || relation->syncing)
+            continue;
+        relation_unlist_locked(relation);
+        relation->syncing = true;
+        relation->unsynced = false;
+        LL_PREPEND2(sync->relations, relation, list_next);
+    }
+    for (size_t i = 0; i < DIR_COUNT; i++)
+        sync->created[i] = sync->tablespace->dirs[i].created;
+}
+
+/* covered: it succeeded; else they are unsynced again. Gives the lock up for each reference. */
+static void filesystem_sync_end_locked(struct registry *registry, struct filesystem_sync *sync, bool covered)
+{
+    for (size_t i = 0; covered && i < DIR_COUNT; i++) {
+        if (sync->tablespace->dirs[i].synced < sync->created[i])
+            sync->tablespace->dirs[i].synced = sync->created[i];
+    }
+    while (sync->relations != NULL) {
+        struct relation *relation = sync->relations;
+        LL_DELETE2(sync->relations, relation, list_next);
+        relation->syncing = false;
+        if (!covered) {
+            relation->unsynced = true;
+            relation_list_unsynced_locked(relation);
+        }
+        mutex_unlock(&registry->lock);
+        relation_unref(relation);
+        mutex_lock(&registry->lock);
+    }
+    condvar_broadcast(&registry->change);
+}
+
+/* One sync for all unsynced files and names of a tablespace with many. 0 also when the filesystem is not known to do that: then they are
+ * as they were. registry->syncing_all is the caller's. */
+static int sync_tablespace_locked(struct bufcache *cache, struct tablespace *tablespace)
 {
     struct registry *registry = &cache->registry;
-    int rc = 0;
-    mutex_lock(&registry->lock);
-    struct tablespace *tablespace = registry->tablespaces;
-    while (tablespace != NULL && rc == 0) {
-        const bool worthwhile = tablespace->listed >= SYNC_FILESYSTEM_MIN && tablespace->anchor != NULL;
-        mutex_unlock(&registry->lock);
-        if (worthwhile) {
-            count_add(&cache->counters.syncs, 1);
-            rc = io_sync_filesystem(tablespace->anchor);
-        }
-        mutex_lock(&registry->lock);
-        tablespace = tablespace->hh.next;
-    }
+    struct filesystem_sync sync = {.tablespace = tablespace};
+    filesystem_sync_begin_locked(registry, &sync);
     mutex_unlock(&registry->lock);
-    return rc < 0 ? bufcache_fail(cache, rc) : 0;
+    count_add(&cache->counters.syncs, 1);
+    const int rc = io_sync_filesystem(tablespace->anchor);
+    mutex_lock(&registry->lock);
+    filesystem_sync_end_locked(registry, &sync, rc == 0);
+    tablespace->no_sync_filesystem = rc == -EOPNOTSUPP;
+    return rc == 0 || rc == -EOPNOTSUPP ? 0 : bufcache_fail(cache, rc);
+}
+
+static bool is_worth_one_sync(const struct tablespace *tablespace)
+{
+    return tablespace->listed >= SYNC_FILESYSTEM_MIN && tablespace->anchor != NULL && !tablespace->no_sync_filesystem;
+}
+
+static int sync_filesystems_locked(struct bufcache *cache)
+{
+    int rc = 0;
+    for (struct tablespace *tablespace = cache->registry.tablespaces; tablespace != NULL && rc == 0;
+         tablespace = tablespace->hh.next) {
+        if (is_worth_one_sync(tablespace))
+            rc = sync_tablespace_locked(cache, tablespace);
+    }
+    return rc;
 }
 
 /* Syncs the first relation of the unsynced list; back on the list if its file could not even be opened. */
@@ -502,13 +580,9 @@ int bufcache_sync_relations(struct bufcache *cache)
     while (registry->syncing_all)
         condvar_wait(&registry->change, &registry->lock);
     registry->syncing_all = true;
-    mutex_unlock(&registry->lock);
-
     int rc = bufcache_failed(cache);
     if (rc == 0)
-        rc = sync_filesystems(cache);
-
-    mutex_lock(&registry->lock);
+        rc = sync_filesystems_locked(cache);
     uint32_t count = 0;
     const struct relation *relation;
     DL_COUNT2(registry->unsynced, relation, count, list_next);

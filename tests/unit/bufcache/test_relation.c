@@ -261,39 +261,59 @@ static void sync_of_directory_failure_stops_for_good(void **state)
     fixture_destroy(fixture);
 }
 
-/* Eight descriptors, a hundred relations: never more open, all synced before they are closed (R1 of the reliability
+/* Few descriptors, a hundred relations: never more open, all synced before they are closed (R1 of the reliability
  * rules: an error would be lost with the descriptor). */
-static void descriptor_cache_limit_holds_and_syncs_before_closing(void **state)
+static void check_descriptor_limit(bool sync_filesystem)
 {
-    (void)state;
     struct fixture *fixture = fixture_create(1024);
     struct relation *relations[100];
     struct mem_counters counters;
     bufcache_close(fixture->cache);
     struct bufcache_options options = fixture_options(fixture, 1024);
-    options.max_open_files = 8;
+    const uint32_t limit = sync_filesystem ? 64 : 8;
+    options.max_open_files = limit;
     assert_int_equal(bufcache_open(&options, &fixture->cache), 0);
     assert_int_equal(bufcache_tablespace_add(fixture->cache, FIXTURE_TS, "/data"), 0);
+    if (!sync_filesystem)
+        mem_device_fail(fixture->mem, MEM_CALL_SYNC_FILESYSTEM, 1, EOPNOTSUPP, true);
     for (rel_no rel = 0; rel < 100; rel++) {
         relations[rel] = fixture_create_relation(fixture, rel + 1, 2);
         fixture_make_pages(fixture, relations[rel], 0, 2, 5);
         mem_device_counters(fixture->mem, &counters);
-        assert_true(counters.open_files <= 8 + 1); /* and the directory of the tablespace */
+        assert_true(counters.open_files <= limit + 1); /* and the directory of the tablespace */
     }
     const uint64_t syncs = fixture_calls(fixture, MEM_CALL_SYNC);
-    assert_true(syncs >= 92);
     fixture_write_all(fixture);
     assert_int_equal(fixture_stats(fixture).write_calls, 100);
-    assert_true(fixture_calls(fixture, MEM_CALL_SYNC) >= syncs + 92);
+    if (sync_filesystem) {
+        assert_in_range(fixture_calls(fixture, MEM_CALL_SYNC), 0, 32);
+        assert_in_range(fixture_calls(fixture, MEM_CALL_SYNC_FILESYSTEM), 1, 6);
+    } else {
+        assert_true(syncs >= 92);
+        assert_true(fixture_calls(fixture, MEM_CALL_SYNC) >= syncs + 92);
+        assert_int_equal(fixture_calls(fixture, MEM_CALL_SYNC_FILESYSTEM), 1); /* it is asked once */
+    }
     for (rel_no rel = 0; rel < 100; rel++) {
         page_discard(relations[rel], 1);
         fixture_read_page(relations[rel], ptr_of(1, 5));
     }
     mem_device_counters(fixture->mem, &counters);
-    assert_int_equal(counters.open_files, 8 + 1);
+    assert_int_equal(counters.open_files, limit + 1);
     for (rel_no rel = 0; rel < 100; rel++)
         relation_unref(relations[rel]);
     fixture_destroy(fixture);
+}
+
+static void descriptor_cache_limit_holds_and_syncs_before_closing(void **state)
+{
+    (void)state;
+    check_descriptor_limit(false);
+}
+
+static void descriptor_cache_limit_holds_and_syncs_many_at_once(void **state)
+{
+    (void)state;
+    check_descriptor_limit(true);
 }
 
 static void descriptor_cache_failed_sync_on_closing_not_lost(void **state)
@@ -363,6 +383,7 @@ int main(void)
         cmocka_unit_test(sync_failure_stops_for_good),
         cmocka_unit_test(sync_of_directory_failure_stops_for_good),
         cmocka_unit_test(descriptor_cache_limit_holds_and_syncs_before_closing),
+        cmocka_unit_test(descriptor_cache_limit_holds_and_syncs_many_at_once),
         cmocka_unit_test(descriptor_cache_failed_sync_on_closing_not_lost),
         cmocka_unit_test(relation_map_destroyed_with_the_relation),
     };
