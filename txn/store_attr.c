@@ -18,9 +18,10 @@ struct setattr_arg {
     struct store_attr *out_attr;
 };
 
+/* As chown(2): on everything but directories. */
 static void kill_suid(struct inode *inode)
 {
-    if (S_ISREG(inode->mode)) {
+    if (!S_ISDIR(inode->mode)) {
         inode->mode &= ~(uint32_t)S_ISUID;
         if ((inode->mode & S_IXGRP) != 0) {
             inode->mode &= ~(uint32_t)S_ISGID;
