@@ -12,6 +12,7 @@ SBINDIR  ?= /sbin
 TEST     ?=
 SEED     ?=
 CRASH    ?=
+FAULT    ?=
 PLANT    ?= 0
 
 # Arrows point down: a module may use those after it (docs/ARCHITECTURE.md; tests/lint/layers holds it).
@@ -96,7 +97,7 @@ help:
 	  '  CC=gcc|clang    the compiler (both are tried by make check)' \
 	  '  DEBUG=1         -DTBLFS_DEBUG: lock order and structure checks' \
   '  PLANT=1         -DTBLFS_PLANT: bugs that tests can switch on (base/plant.def)' \
-  '  CRASH=...       one run or one state of the crash tests, as they print it' \
+  '  CRASH=... FAULT=...   one run or one state of the crash tests, as they print it' \
 	  '  V=1             shows the commands' \
 	  'make check with SAN, DEBUG=1 or CC given runs everything in that one build instead of the usual choice.'
 
@@ -172,9 +173,10 @@ ONE_BUILD := $(if $(SAN)$(filter 1,$(DEBUG))$(filter command%,$(origin CC)),1)
 BUILD_RELEASE := $(if $(ONE_BUILD),$(B),build/gcc)
 BUILD_ASAN    := $(if $(ONE_BUILD),$(B),build/gcc-debug-address+undefined)
 BUILD_TSAN    := $(if $(ONE_BUILD),$(B),build/gcc-debug-thread)
+BUILD_PLANT   := $(if $(ONE_BUILD),$(B),build/gcc-plant)
 
 RUN_TESTS  = TEST='$(TEST)' SEED='$(SEED)' JOBS='$(JOBS)' BUILD_RELEASE=$(BUILD_RELEASE) BUILD_ASAN=$(BUILD_ASAN) \
-             BUILD_TSAN=$(BUILD_TSAN) CC='$(CC)' tests/run
+             BUILD_TSAN=$(BUILD_TSAN) BUILD_PLANT=$(BUILD_PLANT) CRASH='$(CRASH)' FAULT='$(FAULT)' CC='$(CC)' tests/run
 PARALLEL   = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 SUB_MAKE   = $(MAKE) $(if $(V),,-s) $(PARALLEL) TEST= V=$(V)
 
@@ -197,6 +199,8 @@ else
 	  if [ -n "$$targets" ]; then $(SUB_MAKE) CC=gcc DEBUG=1 SAN=address,undefined $$targets; fi
 	+@targets=$$($(RUN_TESTS) --targets tsan) && \
 	  if [ -n "$$targets" ]; then $(SUB_MAKE) CC=gcc DEBUG=1 SAN=thread $$targets; fi
+	+@targets=$$($(RUN_TESTS) --targets plant) && \
+	  if [ -n "$$targets" ]; then $(SUB_MAKE) CC=gcc DEBUG=0 SAN= PLANT=1 $$targets; fi
 	+@if [ -z '$(TEST)' ]; then $(SUB_MAKE) CC=clang DEBUG=1 SAN= objects; fi
 endif
 

@@ -73,6 +73,7 @@ int life_open(struct life *life)
         .cache_size_bytes = LIFE_CACHE,
         .max_open_files = 8,
         .log_segment_size = CRASH_SEGMENT_SIZE,
+        .bulk_min_bytes = 2 * BLOCK_SIZE, /* a new leaf or two: by reference */
     };
     return store_open(&options, &life->store, NULL);
 }

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#define TEST_NAME       "test_crash"
+#define TEST_NAME       "crash/test_crash"
 #define DISTINCT_WANTED 20000u
 
 static void report(const char *why)

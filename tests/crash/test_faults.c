@@ -30,7 +30,7 @@
 
 #include <cmocka.h>
 
-#define TEST_NAME     "test_faults"
+#define TEST_NAME     "crash/test_faults"
 #define OPERATIONS    60u
 #define FAULTS_WANTED 2200u
 

@@ -24,7 +24,7 @@
 
 #include <cmocka.h>
 
-#define TEST_NAME "test_planted"
+#define TEST_NAME "crash/test_planted"
 
 #ifdef TBLFS_PLANT
 
