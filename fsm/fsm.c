@@ -84,7 +84,7 @@ static struct fsm_map *map_make(bool created)
 }
 
 /* The relation's map, made when it has none: `created` says that the relation is new. NULL: no memory. When two threads
- * make one at once, the map that relation_map tells afterwards is the one (see "Locks" in fsm.h). */
+ * make one at once, the first one wins. */
 static struct fsm_map *map_get(struct relation *relation, bool created)
 {
     struct fsm_map *map = relation_map(relation);
@@ -93,8 +93,7 @@ static struct fsm_map *map_get(struct relation *relation, bool created)
     map = map_make(created);
     if (map == NULL)
         return NULL;
-    relation_set_map(relation, map, map_destroy);
-    struct fsm_map *installed = relation_map(relation);
+    struct fsm_map *installed = relation_set_map(relation, map, map_destroy);
     if (installed != map)
         map_destroy(map);
     return installed;

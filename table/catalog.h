@@ -108,6 +108,8 @@ struct inode {
     epoch_no rel_created;
     struct page_ptr content_ptr;
     uint8_t content_height;
+    uint8_t flags; /* INODE_DAMAGED */
+    uint32_t content_leaves;
     uint64_t size_bytes; /* content_bytes */
     epoch_no change_epoch, rewrite_epoch, attr_epoch;
     ino_no parent; /* where its first name is: directory and sub of the entry there */

@@ -75,9 +75,11 @@ struct disk_inode {
     le64 parent;                  /* 112 directory of the inode's first name; the root's own number for the root */
     le64 name_cookie;             /* 120 sub of the directory entry of its first name; 0 for the root and orphans */
     uint8_t content_height;       /* 128 */
-    uint8_t flags;                /* 129 zero */
-    uint8_t reserved[6];          /* 130 zero */
+    uint8_t flags;                /* 129 INODE_DAMAGED */
+    uint8_t reserved[2];          /* 130 zero */
+    le32 content_leaves;          /* 132 leaves of the content tree: what st_blocks counts */
 };
+#define INODE_DAMAGED 1u /* replaying the log met a page of its content that could not be read */
 static_assert(sizeof(struct disk_inode) == 136, "inode is 136 bytes");
 
 struct disk_dirent {

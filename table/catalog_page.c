@@ -311,7 +311,8 @@ static const char *content_fault(const struct disk_inode *inode)
 {
     const struct page_ptr ptr = disk_page_ptr_get(&inode->content);
     if (page_ptr_is_none(ptr)) {
-        return inode->content_height == 0 && ptr.birth == 0 && ptr.alloc == 0 ? NULL : "an empty content pointer";
+        const bool empty = inode->content_height == 0 && le32_get(inode->content_leaves) == 0;
+        return empty && ptr.birth == 0 && ptr.alloc == 0 ? NULL : "an empty content pointer";
     }
     if (inode->content_height == 0 || inode->content_height > CONTENT_MAX_HEIGHT || ptr.alloc == 0) {
         return "the content pointer or its height";
@@ -332,7 +333,7 @@ static const char *inode_fault(const struct catalog_key *key, const void *value,
     if (mode >> 16 != 0 || !file_kind_is_known(mode >> 12)) {
         return "the mode of an inode";
     }
-    if (inode->flags != 0 || !is_zero(inode->reserved, sizeof inode->reserved)) {
+    if ((inode->flags & ~INODE_DAMAGED) != 0 || !is_zero(inode->reserved, sizeof inode->reserved)) {
         return "reserved bytes of an inode";
     }
     if (le64_get(inode->parent) >= INO_LIMIT || le64_get(inode->name_cookie) > INT64_MAX) {

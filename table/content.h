@@ -23,6 +23,7 @@
 struct content_root {
     struct page_ptr ptr;
     uint64_t bytes;
+    uint32_t leaves; /* pages that hold bytes: what st_blocks counts. Never used to find anything */
     uint8_t height;
 };
 
@@ -110,7 +111,7 @@ int content_count_blocks(struct relation *relation, const struct content_root *r
 int content_retire_all(struct relation *relation, const struct content_root *root,
                        struct retire_list *list) WARN_UNUSED;
 
-/* Reads the whole tree and checks CONTENT-1. 0 or -EIO after diag_damage. */
+/* Reads the whole tree and checks CONTENT-1 and the number of leaves. 0 or -EIO after diag_damage. */
 int content_check(struct diag *diag, struct relation *relation, const struct content_root *root) WARN_UNUSED;
 
 /* page_validate_fn of the two page types. */

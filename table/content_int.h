@@ -43,6 +43,8 @@ static inline bool page_ptr_equal(struct page_ptr a, struct page_ptr b)
 
 /* ---- content_node.c ---- */
 
+/* The tree, with the cache's diag (none when there is no relation). */
+struct content_tree content_tree_of(struct relation *relation);
 /* Reports damage at a block of the tree. -EIO. */
 int content_damage(const struct content_tree *tree, block_no block, const char *field, uint64_t got, uint64_t want);
 /* A root comes from the catalog, thus from disk. 0 or -EIO. */
@@ -128,6 +130,7 @@ struct content_plan {
     struct content_edit edits[CONTENT_EDITS_MAX];
     unsigned edit_count;
     struct page_ptr kept_leaf; /* stays in the tree although its entry is replaced: it is edited in place */
+    uint32_t leaves_added, leaves_retired;
     struct retire_list retire;
     struct page_ptr *fresh; /* blocks that this plan allocated; new leaves first */
     unsigned fresh_count, fresh_capacity;

@@ -117,6 +117,7 @@ int plan_make_leaves(struct content_plan *plan, const struct leaf_source *source
         hint = ptrs[done - 1].block + 1;
     }
     plan->fresh_count += leaves;
+    plan->leaves_added += leaves;
     fill_leaves(plan, ptrs, leaves, source, list);
     return 0;
 }

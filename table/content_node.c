@@ -9,7 +9,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,10 +16,13 @@ int content_damage(const struct content_tree *tree, block_no block, const char *
 {
     if (tree->diag == NULL)
         return -EIO;
-    char file[40];
-    const rel_no rel = tree->relation != NULL ? relation_number(tree->relation) : REL_NONE;
-    snprintf(file, sizeof file, "relation %016" PRIx64, rel);
+    const char *file = tree->relation != NULL ? relation_file_path(tree->relation) : "a table without a relation";
     return diag_damage(tree->diag, file, block, field, "got %" PRIu64 ", want %" PRIu64, got, want);
+}
+
+struct content_tree content_tree_of(struct relation *relation)
+{
+    return (struct content_tree){.relation = relation, .diag = relation != NULL ? relation_diag(relation) : NULL};
 }
 
 int content_root_check(const struct content_tree *tree, const struct content_root *root)

@@ -50,9 +50,18 @@ static int plan_begin(struct view *view, struct relation *relation, const struct
     return 0;
 }
 
+/* The old number is the disk's word: a wrong one may come out wrong, but not below nothing. */
+static void count_leaves(struct content_plan *plan)
+{
+    const uint64_t sum = (uint64_t)plan->old.leaves + plan->leaves_added;
+    const bool any = plan->root.height > 0 && sum > plan->leaves_retired;
+    plan->root.leaves = any ? (uint32_t)(sum - plan->leaves_retired) : 0;
+}
+
 /* Hands the plan out, or undoes it. */
 static int plan_end(struct content_plan *plan, int err, struct content_plan **out_plan)
 {
+    count_leaves(plan);
     if (err != 0)
         content_plan_abandon(plan);
     else
@@ -341,6 +350,7 @@ int content_plan_graft(struct view *view, struct relation *relation, const struc
     struct entry_list list = {0};
     for (unsigned i = 0; i < count && err == 0; i++)
         err = entry_list_append(&list, (struct tree_entry){.ptr = leaves[i], .bytes = PAGE_PAYLOAD_SIZE});
+    plan->leaves_added = count;
     if (err == 0)
         err = plan_splice(plan, root->bytes, root->bytes, &list);
     entry_list_free(&list);

@@ -86,7 +86,7 @@ int content_read(struct relation *relation, const struct content_root *root, uin
                  size_t *out_read)
 {
     const uint64_t end = read_end(root, offset, size);
-    const struct content_tree tree = {.relation = relation};
+    const struct content_tree tree = content_tree_of(relation);
     struct copy_job job = {.tree = &tree, .bytes = bytes, .from = offset, .to = end};
     const struct content_walk walk = {
         .tree = tree, .from = offset, .to = end, .leaves = copy_leaves, .hole = copy_hole, .arg = &job};
@@ -191,7 +191,7 @@ int content_read_pieces(struct relation *relation, const struct content_root *ro
                         struct content_pieces *out_pieces)
 {
     const uint64_t end = read_end(root, offset, size);
-    const struct content_tree tree = {.relation = relation};
+    const struct content_tree tree = content_tree_of(relation);
     struct content_pieces pieces = {0};
     struct piece_job job = {.tree = &tree,
                             .pieces = &pieces,
@@ -240,7 +240,7 @@ static int prefetch_hole(void *arg, uint64_t start, uint64_t bytes)
 
 void content_prefetch(struct relation *relation, const struct content_root *root, uint64_t offset, uint64_t size)
 {
-    const struct content_walk walk = {.tree = {.relation = relation},
+    const struct content_walk walk = {.tree = content_tree_of(relation),
                                       .from = offset,
                                       .to = read_end(root, offset, size),
                                       .leaves = prefetch_leaves,
@@ -285,7 +285,7 @@ int content_seek(struct relation *relation, const struct content_root *root, uin
     if (offset >= root->bytes)
         return -ENXIO;
     struct seek_job job = {.hole = hole, .offset = offset};
-    const struct content_walk walk = {.tree = {.relation = relation},
+    const struct content_walk walk = {.tree = content_tree_of(relation),
                                       .from = offset,
                                       .to = root->bytes,
                                       .leaves = seek_leaves,

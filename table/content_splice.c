@@ -187,8 +187,10 @@ static int retire_one(struct content_plan *plan, struct page_ptr ptr)
 static int retire_visited(void *arg, struct page_ptr ptr, uint8_t level)
 {
     struct content_plan *plan = arg;
-    (void)level;
-    return page_ptr_equal(ptr, plan->kept_leaf) ? 0 : retire_one(plan, ptr);
+    if (page_ptr_equal(ptr, plan->kept_leaf))
+        return 0;
+    plan->leaves_retired += level == 0 ? 1 : 0;
+    return retire_one(plan, ptr);
 }
 
 /* The subtrees of entries [first, end) of one node. */

@@ -43,7 +43,7 @@ int content_visit_entry(const struct content_tree *tree, const struct tree_entry
 int content_visit(struct relation *relation, const struct content_root *root,
                   bool (*skip)(void *arg, struct page_ptr ptr), content_visit_fn *fn, void *arg)
 {
-    const struct content_tree tree = {.relation = relation};
+    const struct content_tree tree = content_tree_of(relation);
     const int err = content_root_check(&tree, root);
     if (err != 0 || root->height == 0)
         return err;
@@ -94,15 +94,21 @@ int content_retire_all(struct relation *relation, const struct content_root *roo
 
 #define CHECK_BATCH 16u
 
+struct check_job {
+    struct content_tree tree;
+    uint64_t leaves;
+};
+
 /* Reading a node compares its sum with its parent's entry, reading a leaf its size: reading everything is the check. */
 static int check_leaves(void *arg, const struct tree_entry *entries, unsigned count, uint64_t start)
 {
-    const struct content_tree *tree = arg;
+    struct check_job *job = arg;
     (void)start;
+    job->leaves += count;
     for (unsigned done = 0; done < count; done += CHECK_BATCH) {
         struct frame *frames[CHECK_BATCH];
         const unsigned batch = count - done < CHECK_BATCH ? count - done : CHECK_BATCH;
-        const int err = content_leaves_read(tree, entries + done, batch, frames);
+        const int err = content_leaves_read(&job->tree, entries + done, batch, frames);
         if (err != 0)
             return err;
         for (unsigned i = 0; i < batch; i++)
@@ -121,8 +127,11 @@ static int check_hole(void *arg, uint64_t start, uint64_t bytes)
 
 int content_check(struct diag *diag, struct relation *relation, const struct content_root *root)
 {
-    struct content_tree tree = {.relation = relation, .diag = diag};
+    struct check_job job = {.tree = {.relation = relation, .diag = diag}};
     const struct content_walk walk = {
-        .tree = tree, .from = 0, .to = root->bytes, .leaves = check_leaves, .hole = check_hole, .arg = &tree};
-    return content_walk(&walk, root);
+        .tree = job.tree, .from = 0, .to = root->bytes, .leaves = check_leaves, .hole = check_hole, .arg = &job};
+    const int err = content_walk(&walk, root);
+    if (err == 0 && job.leaves != root->leaves)
+        return content_damage(&job.tree, root->ptr.block, "content leaves", root->leaves, job.leaves);
+    return err;
 }

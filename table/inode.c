@@ -33,6 +33,8 @@ int inode_decode(const struct catalog_key *key, const void *value, size_t value_
         .rel_created = le64_get(disk->rel_created),
         .content_ptr = disk_page_ptr_get(&disk->content),
         .content_height = disk->content_height,
+        .flags = disk->flags,
+        .content_leaves = le32_get(disk->content_leaves),
         .size_bytes = le64_get(disk->content_bytes),
         .change_epoch = le64_get(disk->change_epoch),
         .rewrite_epoch = le64_get(disk->rewrite_epoch),
@@ -65,6 +67,8 @@ static struct disk_inode inode_encode(const struct inode *inode)
         .parent = le64_of(inode->parent),
         .name_cookie = le64_of(inode->name_cookie),
         .content_height = inode->content_height,
+        .flags = inode->flags,
+        .content_leaves = le32_of(inode->content_leaves),
     };
 }
 

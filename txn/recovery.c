@@ -9,6 +9,8 @@
  *            then to replay.
  * RECOVERY-4 What a record finds must be what its operation found (sizes, names, inodes): anything else means that the
  *            log does not belong to this data directory or that the store is damaged, and the mount is refused.
+ * RECOVERY-5 A table whose page cannot be read is marked damaged, said, and its records are skipped: it answers EIO
+ *            until it is removed. Damage in the catalog refuses the mount.
  */
 #include "txn/store_int.h"
 
@@ -23,6 +25,7 @@
 struct recovery {
     struct store *store;
     uint64_t records;
+    uint64_t skipped; /* of damaged tables */
     lsn_no position;
 };
 
@@ -76,7 +79,8 @@ static int replay_record(void *arg, lsn_no position, const struct op_record *op)
     struct recovery *recovery = arg;
     struct store *store = recovery->store;
     const int rc = replay(store, op);
-    if (rc != 0) {
+    recovery->skipped += rc == 1;
+    if (rc < 0) {
         char text[512];
         (void)op_record_print(op, text, sizeof text);
         diag_log(store->diag, DIAG_ERROR, "%s: log position %" PRIu64 ": %s could not be replayed: %s", store->dir,
@@ -114,6 +118,10 @@ static void report_done(struct store *store, const struct recovery *recovery, ls
              "redo done at %" PRIu64 "%s: %" PRIu64 " ms, %" PRIu64 " records, %" PRIu64 " sweeps, %" PRIu64
              " tags read, %" PRIu64 " pages discarded",
              end, torn ? " (torn tail cut)" : "", ms, recovery->records, stats.sweeps, stats.tags_read, stats.discards);
+    if (recovery->skipped > 0) {
+        diag_log(store->diag, DIAG_ERROR, "%s: %" PRIu64 " records of damaged tables were skipped", store->dir,
+                 recovery->skipped);
+    }
 }
 
 int store_recover(struct store *store)

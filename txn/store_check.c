@@ -27,7 +27,7 @@ struct content_seen {
     ino_no ino;
     rel_no rel;
     ts_no ts;
-    bool live;
+    bool live, damaged;
     struct content_root root;
 };
 
@@ -105,12 +105,12 @@ static int note_inode(struct check *check, const struct inode *inode)
     const int rc = array_grow(&array, &check->content_capacity, check->content_count, sizeof check->contents[0]);
     check->contents = array;
     if (rc == 0) {
-        check->contents[check->content_count++] = (struct content_seen){
-            .ino = inode->ino,
-            .rel = inode->rel,
-            .ts = inode->ts,
-            .live = check->live,
-            .root = {.ptr = inode->content_ptr, .bytes = inode->size_bytes, .height = inode->content_height}};
+        check->contents[check->content_count++] = (struct content_seen){.ino = inode->ino,
+                                                                        .rel = inode->rel,
+                                                                        .ts = inode->ts,
+                                                                        .live = check->live,
+                                                                        .damaged = (inode->flags & INODE_DAMAGED) != 0,
+                                                                        .root = store_content_root(inode)};
     }
     return rc;
 }
@@ -218,6 +218,25 @@ static void check_inode(struct check *check, const struct inode_seen *seen)
 
 /* ---- third pass: contents and maps ---- */
 
+static int compare_number(uint64_t x, uint64_t y)
+{
+    return x < y ? -1 : x > y;
+}
+
+static int compare_root(const struct content_root *x, const struct content_root *y)
+{
+    const int by_block = compare_number(x->ptr.block, y->ptr.block);
+    if (by_block != 0) {
+        return by_block;
+    }
+    const int by_birth = compare_number(x->ptr.birth, y->ptr.birth);
+    if (by_birth != 0) {
+        return by_birth;
+    }
+    const int by_bytes = compare_number(x->bytes, y->bytes);
+    return by_bytes != 0 ? by_bytes : compare_number(x->leaves, y->leaves);
+}
+
 static int compare_content(const void *a, const void *b)
 {
     const struct content_seen *x = a;
@@ -225,7 +244,7 @@ static int compare_content(const void *a, const void *b)
     if (x->rel != y->rel) {
         return x->rel < y->rel ? -1 : 1;
     }
-    return memcmp(&x->root, &y->root, sizeof x->root);
+    return compare_root(&x->root, &y->root);
 }
 
 static void check_map(struct check *check, const struct block_set *set)
@@ -244,6 +263,16 @@ static void check_map(struct check *check, const struct block_set *set)
     }
 }
 
+static bool any_damaged(const struct content_seen *contents, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (contents[i].damaged) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* All versions of one relation's content: [first, first + count). The map of a relation that the live view has dropped
  * is not looked at: what only the live view used goes with the whole file. */
 static int check_relation(struct check *check, const struct content_seen *first, size_t count)
@@ -251,6 +280,10 @@ static int check_relation(struct check *check, const struct content_seen *first,
     struct store *store = check->store;
     struct relation *relation = NULL;
     struct block_set set = {0};
+    if (any_damaged(first, count)) {
+        finding(check, first->ino, "marked damaged when the log was replayed", 1, 0);
+        return 0;
+    }
     int rc = relation_open(store->cache, first->ts, first->rel, &relation);
     if (rc != 0) {
         return rc;

@@ -17,8 +17,7 @@
 #include <sys/stat.h>
 
 #define CONTENT_BATCH_EDITS 4u
-#define CHANGE_BY_VALUE     1                     /* answer of a try whose content cannot go by reference after all */
-#define BULK_MIN_BYTES      (UINT64_C(512) << 10) /* a write from this size on goes into the log by reference */
+#define CHANGE_BY_VALUE     1          /* answer of a try whose content cannot go by reference after all */
 #define CHANGE_NEVER_CUTS   (1u << 16) /* a resize that does nothing to a longer file; beside STORE_WRITE_* in flags */
 
 /* What a change of content is asked to do. */
@@ -31,14 +30,19 @@ struct content_change {
     unsigned flags; /* STORE_WRITE_*; KILL_SUID also for the others */
     uint64_t *out_end;
     const struct op_record *replay; /* the record that says all this, NULL: a new change */
+    bool refers;                    /* room was reserved for a record that refers to pages */
     bool by_value;                  /* the bytes go into the log also when they could go by reference */
     bool made;                      /* a relation was made for this change */
 };
 
-static struct content_root root_of(const struct inode *inode)
+int store_check_undamaged(const struct store *store, const struct inode *inode)
 {
-    return (struct content_root){
-        .ptr = inode->content_ptr, .bytes = inode->size_bytes, .height = inode->content_height};
+    if ((inode->flags & INODE_DAMAGED) == 0) {
+        return 0;
+    }
+    diag_log(store->diag, DIAG_ERROR, "%s: inode %llu: the table was found damaged when the log was replayed",
+             store->dir, (unsigned long long)inode->ino);
+    return -EIO;
 }
 
 static int get_inode(struct store_file *file, struct inode *out_inode)
@@ -130,7 +134,7 @@ static bool settle(struct content_change *change, const struct inode *inode, str
 
 static int plan_content(struct op_run *run, const struct content_change *change, const struct inode *inode)
 {
-    const struct content_root root = root_of(inode);
+    const struct content_root root = store_content_root(inode);
     struct relation *relation = change->file->relation;
     switch (change->type) {
     case OP_WRITE:
@@ -156,6 +160,7 @@ static void change_inode(struct op_run *run, const struct content_change *change
     const bool appends = needs_relation(change) && change->offset == inode->size_bytes;
     inode->content_ptr = root.ptr;
     inode->content_height = root.height;
+    inode->content_leaves = root.leaves;
     inode->size_bytes = root.bytes;
     if (change->made) {
         inode->rel = relation_number(change->file->relation);
@@ -228,7 +233,7 @@ static int refer_or_carry(struct op_run *run, const struct content_change *chang
 {
     struct content_bulk bulk;
     run->op.data = (struct op_bytes){.data = change->bytes, .size = change->type == OP_WRITE ? change->size : 0};
-    if (change->by_value || !may_refer(change)) {
+    if (!change->refers) {
         return 0;
     }
     if (!content_plan_bulk(run->content, &bulk)) {
@@ -315,7 +320,8 @@ static int change_try(struct content_change change, struct op_retry *retry)
     const uint64_t new_bytes = change.type == OP_WRITE         ? change.size
                                : change.type == OP_WRITE_PAGES ? change.size * PAGE_PAYLOAD_SIZE
                                                                : 0;
-    const uint64_t log_bytes = may_refer(&change) && !change.by_value ? reference_bytes(change.size) : new_bytes;
+    change.refers = may_refer(&change) && !change.by_value;
+    const uint64_t log_bytes = change.refers ? reference_bytes(change.size) : new_bytes;
     int rc =
         op_begin(&run, file->store, file->view, change.type, change.replay, retry->edits, new_bytes, log_bytes, true);
     if (rc != 0) {
@@ -435,7 +441,7 @@ int store_read(struct store_file *file, uint64_t offset, void *bytes, size_t siz
     struct inode inode;
     int rc = read_enter(file, STORE_READ_PINS, &budget, &inode);
     if (rc == 0) {
-        const struct content_root root = root_of(&inode);
+        const struct content_root root = store_content_root(&inode);
         rc = content_read(file->relation, &root, offset, bytes, size, out_read);
         rwlock_unlock_shared(&file->lock);
         frame_budget_release(&budget);
@@ -453,7 +459,7 @@ int store_read_pieces(struct store_file *file, uint64_t offset, size_t size, str
     }
     int rc = read_enter(file, pins, out_budget, &inode);
     if (rc == 0) {
-        const struct content_root root = root_of(&inode);
+        const struct content_root root = store_content_root(&inode);
         rc = content_read_pieces(file->relation, &root, offset, size, out_pieces);
         rwlock_unlock_shared(&file->lock);
         if (rc != 0) {
@@ -469,7 +475,7 @@ int store_seek(struct store_file *file, uint64_t offset, bool hole, uint64_t *ou
     struct inode inode;
     int rc = read_enter(file, STORE_READ_PINS, &budget, &inode);
     if (rc == 0) {
-        const struct content_root root = root_of(&inode);
+        const struct content_root root = store_content_root(&inode);
         rc = content_seek(file->relation, &root, offset, hole, out_offset);
         rwlock_unlock_shared(&file->lock);
         frame_budget_release(&budget);
@@ -529,24 +535,83 @@ static int replay_write_pages(struct store_file *file, const struct op_record *r
     return rc;
 }
 
-int store_content_replay(struct store *store, struct view *view, const struct op_record *record)
+static int plan_mark_damaged(struct op_run *run, void *arg)
 {
-    struct store_file *file = NULL;
-    int rc = store_file_open(store, view, record->ino, &file);
+    const ino_no ino = *(const ino_no *)arg;
+    struct inode inode;
+    int rc = inode_batch_get(&run->batch, ino, &inode);
     if (rc != 0) {
         return rc;
     }
+    if (inode.content_height == 0) {
+        return -EIO; /* no page of this table can be the cause */
+    }
+    inode.flags |= INODE_DAMAGED;
+    return inode_batch_put(&run->batch, &inode);
+}
+
+/* A page of the table could not be read. Its other operations are skipped, and the rest of the store is replayed; when the
+ * cause lies elsewhere (the catalog, a write), this fails as well. */
+static int replay_mark_damaged(struct store *store, struct view *view, ino_no ino)
+{
+    int rc = bufcache_failed(store->cache);
+    if (rc == 0) {
+        rc = store_op_run(store, view, OP_SETATTR, plan_mark_damaged, &ino);
+    }
+    if (rc == 0) {
+        diag_log(
+            store->diag, DIAG_ERROR,
+            "%s: the table with inode %llu is damaged: what the log says of it is skipped, and it answers EIO until "
+            "it is removed",
+            store->dir, (unsigned long long)ino);
+    }
+    return rc != 0 ? -EIO : 1;
+}
+
+static int replay_opened(struct store_file *file, const struct op_record *record)
+{
     struct inode inode;
-    rc = store_file_get_inode(file, &inode);
-    if (rc == 0 && inode.size_bytes != record->size_before_bytes) {
-        rc = -EBADMSG;
+    const int rc = store_file_get_inode(file, &inode);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && record->type == OP_WRITE_PAGES) {
-        rc = replay_write_pages(file, record);
-    } else if (rc == 0) {
-        const struct content_change change = change_of_record(file, record);
-        rc = change_run(&change);
+    if (inode.size_bytes != record->size_before_bytes) {
+        return -EBADMSG;
     }
-    store_file_close(file);
+    if (record->type == OP_WRITE_PAGES) {
+        return replay_write_pages(file, record);
+    }
+    const struct content_change change = change_of_record(file, record);
+    return change_run(&change);
+}
+
+static int is_marked_damaged(struct store *store, struct view *view, ino_no ino, bool *out_damaged)
+{
+    struct frame_budget budget;
+    struct inode inode;
+    int rc = store_read_enter(store, view, &budget);
+    if (rc == 0) {
+        rc = inode_get(view, ino, &inode);
+        store_read_leave(view, &budget);
+    }
+    if (rc == 0) {
+        *out_damaged = (inode.flags & INODE_DAMAGED) != 0;
+    }
     return rc;
+}
+
+int store_content_replay(struct store *store, struct view *view, const struct op_record *record)
+{
+    struct store_file *file = NULL;
+    bool damaged = false;
+    int rc = is_marked_damaged(store, view, record->ino, &damaged);
+    if (rc != 0 || damaged) {
+        return rc != 0 ? rc : 1;
+    }
+    rc = store_file_open(store, view, record->ino, &file);
+    if (rc == 0) {
+        rc = replay_opened(file, record);
+        store_file_close(file);
+    }
+    return rc == -EIO ? replay_mark_damaged(store, view, record->ino) : rc;
 }

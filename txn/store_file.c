@@ -78,6 +78,10 @@ static int open_locked(struct store *store, struct view *view, ino_no ino, struc
     if (!S_ISREG(inode.mode)) {
         return S_ISDIR(inode.mode) ? -EISDIR : -EINVAL;
     }
+    rc = store_check_undamaged(store, &inode);
+    if (rc != 0) {
+        return rc;
+    }
     struct store_file *made = file_make(store, view, ino);
     if (made == NULL) {
         return -ENOMEM;

@@ -107,6 +107,14 @@ struct store {
 };
 
 /* A relation that a log record refers to pages of. Kept until a checkpoint that forked later is durable, so that the relation remembers it. */
+static inline struct content_root store_content_root(const struct inode *inode)
+{
+    return (struct content_root){.ptr = inode->content_ptr,
+                                 .bytes = inode->size_bytes,
+                                 .leaves = inode->content_leaves,
+                                 .height = inode->content_height};
+}
+
 struct referenced {
     struct relation *relation; /* a reference */
     epoch_no epoch;            /* of the last such record */
@@ -198,6 +206,8 @@ bool store_file_mark_orphan(struct store *store, struct view *view, ino_no ino);
 
 /* ---- store_content.c ---- */
 int store_file_resize(struct store_file *file, uint64_t size_bytes, unsigned flags) WARN_UNUSED;
+/* -EIO, said, when replay marked the table damaged. */
+int store_check_undamaged(const struct store *store, const struct inode *inode) WARN_UNUSED;
 int store_file_get_inode(struct store_file *file, struct inode *out_inode) WARN_UNUSED;
 
 /* ---- store_names.c ---- */
@@ -255,5 +265,6 @@ int store_recover(struct store *store) WARN_UNUSED;
 int store_names_replay(struct store *store, struct view *view, const struct op_record *record) WARN_UNUSED;
 int store_attr_replay(struct store *store, struct view *view, const struct op_record *record) WARN_UNUSED;
 int store_content_replay(struct store *store, struct view *view, const struct op_record *record) WARN_UNUSED;
+/* 1: skipped, because the table is marked damaged, or could not be read and is marked now. */
 
 #endif

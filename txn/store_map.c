@@ -160,8 +160,7 @@ static int build_add_version(void *arg, struct view *view)
     if (inode.rel != relation_number(build->set->relation)) {
         return 0;
     }
-    const struct content_root root = {
-        .ptr = inode.content_ptr, .bytes = inode.size_bytes, .height = inode.content_height};
+    const struct content_root root = store_content_root(&inode);
     return block_set_add_content(build->set, build->store->diag, &root);
 }
 

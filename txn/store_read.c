@@ -24,13 +24,10 @@ void store_read_leave(struct view *view, struct frame_budget *budget)
     frame_budget_release(budget);
 }
 
-/* st_blocks: leaves are whole blocks of 16 sectors; a tree that is all hole has none. */
+/* st_blocks: leaves are whole blocks of 16 sectors; holes have none. */
 static uint64_t blocks_512_of(const struct inode *inode)
 {
-    if (!S_ISREG(inode->mode) || inode->content_height == 0) {
-        return 0;
-    }
-    return (inode->size_bytes + PAGE_PAYLOAD_SIZE - 1) / PAGE_PAYLOAD_SIZE * (BLOCK_SIZE / 512);
+    return (uint64_t)inode->content_leaves * (BLOCK_SIZE / 512);
 }
 
 void store_attr_of(const struct inode *inode, struct store_attr *out_attr)

@@ -125,8 +125,10 @@ static bool write_locked(struct rig *rig, struct view *view, const struct privat
     struct relation *relation;
     struct content_plan *plan;
     rig_must(rig, inode_get(view, write->inode->ino, &inode), "inode_get");
-    const struct content_root root = {
-        .ptr = inode.content_ptr, .bytes = inode.size_bytes, .height = inode.content_height};
+    const struct content_root root = {.ptr = inode.content_ptr,
+                                      .bytes = inode.size_bytes,
+                                      .leaves = inode.content_leaves,
+                                      .height = inode.content_height};
     rig_must(rig, relation_open(store_cache(rig->store), inode.ts, inode.rel, &relation), "relation_open");
     rig_must(rig, content_plan_write(view, relation, &root, write->offset, write->bytes, write->size, budget, &plan),
              "content_plan_write");
@@ -136,6 +138,7 @@ static bool write_locked(struct rig *rig, struct view *view, const struct privat
         content_plan_apply(plan);
         inode.content_ptr = after.ptr;
         inode.content_height = after.height;
+        inode.content_leaves = after.leaves;
         inode.size_bytes = after.bytes;
         put_inode(rig, view, &inode, budget);
     } else {
@@ -247,8 +250,10 @@ static void expect_table_exact(struct rig *rig, ino_no ino)
         return;
     }
     rig_must(rig, relation_open(store_cache(rig->store), inode.ts, inode.rel, &relation), "relation_open");
-    const struct content_root root = {
-        .ptr = inode.content_ptr, .bytes = inode.size_bytes, .height = inode.content_height};
+    const struct content_root root = {.ptr = inode.content_ptr,
+                                      .bytes = inode.size_bytes,
+                                      .leaves = inode.content_leaves,
+                                      .height = inode.content_height};
     rig_must(rig, content_visit(relation, &root, NULL, count_block, &count), "content_visit");
     if (relation_map(relation) != NULL) { /* none: nobody wrote to it in this life */
         expect_used(rig, relation, count.blocks);

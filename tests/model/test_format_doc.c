@@ -79,6 +79,7 @@ static const struct field fields[] = {
     FIELD(disk_inode, content_height),
     FIELD(disk_inode, flags),
     FIELD(disk_inode, reserved),
+    FIELD(disk_inode, content_leaves),
     FIELD(disk_dirent, ino),
     FIELD(disk_dirent, kind),
     FIELD(disk_back, parent),

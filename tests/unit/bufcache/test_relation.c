@@ -351,7 +351,9 @@ static void relation_map_destroyed_with_the_relation(void **state)
     struct relation *relation = fixture_create_relation(fixture, 5, 3);
     unsigned destroyed = 0;
     assert_null(relation_map(relation));
-    relation_set_map(relation, &destroyed, count_destroy);
+    unsigned second = 0;
+    assert_ptr_equal(relation_set_map(relation, &destroyed, count_destroy), &destroyed);
+    assert_ptr_equal(relation_set_map(relation, &second, count_destroy), &destroyed); /* the first one wins */
     assert_ptr_equal(relation_map(relation), &destroyed);
     fixture_make_pages(fixture, relation, 0, 1, 5);
     fixture_write_all(fixture);
@@ -363,6 +365,7 @@ static void relation_map_destroyed_with_the_relation(void **state)
     assert_int_equal(destroyed, 0);
     relation_unref(relation);
     assert_int_equal(destroyed, 1);
+    assert_int_equal(second, 0);
     fixture_destroy(fixture);
 }
 

@@ -154,6 +154,7 @@ static void cut_out(struct model *m, uint64_t from, uint64_t to)
     cow_gate_enter(f->cow);
     assert_int_equal(plan_begin(f->view, f->table, &f->root, &budget, &plan), 0);
     assert_int_equal(plan_splice(plan, from, to, &nothing), 0);
+    count_leaves(plan);
     f->root = content_plan_root(plan);
     content_plan_apply(plan);
     cow_gate_leave(f->cow);

@@ -145,9 +145,17 @@ static void damaged_inode_is_not_decoded(void **state)
     struct catalog_key key = {.ino = 7, .type = ITEM_INODE};
     assert_int_equal(0, inode_decode(&key, &disk, sizeof disk, &inode));
     assert_int_equal(-EIO, inode_decode(&key, &disk, sizeof disk - 1, &inode));
-    disk.reserved[2] = 1;
+    disk.reserved[1] = 1;
     assert_int_equal(-EIO, inode_decode(&key, &disk, sizeof disk, &inode));
-    disk.reserved[2] = 0;
+    disk.reserved[1] = 0;
+    disk.flags = INODE_DAMAGED;
+    assert_int_equal(0, inode_decode(&key, &disk, sizeof disk, &inode));
+    disk.flags = INODE_DAMAGED << 1;
+    assert_int_equal(-EIO, inode_decode(&key, &disk, sizeof disk, &inode));
+    disk.flags = 0;
+    disk.content_leaves = le32_of(1); /* of no content */
+    assert_int_equal(-EIO, inode_decode(&key, &disk, sizeof disk, &inode));
+    disk.content_leaves = le32_of(0);
     key.type = ITEM_SNAPSHOT;
     assert_int_equal(-EIO, inode_decode(&key, &disk, sizeof disk, &inode));
 }
