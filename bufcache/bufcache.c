@@ -85,6 +85,7 @@ int bufcache_open(const struct bufcache_options *options, struct bufcache **out_
     if (cache == NULL)
         return -ENOMEM;
     cache->options = *options;
+    diag_init_silent(&cache->silent);
     cache->frame_count = (uint32_t)frame_count;
     int rc = allocate_memory(cache);
     if (rc < 0) {

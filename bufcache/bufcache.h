@@ -72,6 +72,9 @@ rel_no relation_number(const struct relation *relation);
 ts_no relation_tablespace(const struct relation *relation);
 /* For reports: the cache's diag, and the path of the relation's file (valid as long as the relation). */
 struct diag *relation_diag(const struct relation *relation);
+/* Damage found meanwhile is answered with -EIO but not reported: the caller looks whether pages are there that may not have been
+ * written. One caller at a time. */
+void relation_set_quiet(struct relation *relation, bool quiet);
 const char *relation_file_path(const struct relation *relation);
 
 /* Explicit creation of the file. One that exists is taken as it is. Its directory is synced by the next relation_sync.

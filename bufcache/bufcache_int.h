@@ -106,6 +106,7 @@ struct relation {
     _Atomic uint32_t refs;     /* users, frames (INT-3), and one while it is on the unsynced list */
     _Atomic uint32_t resident; /* CACHE-5 */
     _Atomic bool dead;
+    _Atomic bool quiet;          /* see relation_set_quiet */
     _Atomic epoch_no referenced; /* see relation_set_referenced */
     _Atomic uint64_t blocks;     /* of the file; BLOCKS_UNKNOWN */
     _Atomic(void *) map;         /* set once, under the registry's lock */
@@ -187,6 +188,7 @@ struct pool {
 
 struct bufcache {
     struct bufcache_options options;
+    struct diag silent; /* for relations that are looked at with relation_set_quiet */
     uint32_t frame_count;
     uint32_t bucket_mask;
     struct frame_tag *tags;

@@ -21,7 +21,8 @@ static int damage(struct bufcache *cache, const struct relation *relation, block
                   uint64_t got, uint64_t want)
 {
     count_add(&cache->counters.damaged_pages, 1);
-    return diag_damage(cache->options.diag, relation->path, block, field, "got %" PRIu64 ", want %" PRIu64, got, want);
+    return diag_damage(relation_diag(relation), relation->path, block, field, "got %" PRIu64 ", want %" PRIu64, got,
+                       want);
 }
 
 int page_check_expected(struct bufcache *cache, const struct relation *relation, const struct page_header *header,
@@ -76,7 +77,7 @@ int page_check_read(struct bufcache *cache, const struct relation *relation, con
         return damage(cache, relation, ptr.block, "reserved", le16_get(header->reserved), 0);
     if (type >= PAGE_TYPE_COUNT || cache->options.validate[type] == NULL)
         return damage(cache, relation, ptr.block, "type unknown here", type, 0);
-    rc = cache->options.validate[type](cache->options.diag, relation->path, page);
+    rc = cache->options.validate[type](relation_diag(relation), relation->path, page);
     if (rc < 0)
         count_add(&cache->counters.damaged_pages, 1);
     return rc;

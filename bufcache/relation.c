@@ -225,7 +225,13 @@ ts_no relation_tablespace(const struct relation *relation)
 
 struct diag *relation_diag(const struct relation *relation)
 {
-    return relation->cache->options.diag;
+    struct bufcache *cache = relation->cache;
+    return atomic_load_explicit(&relation->quiet, memory_order_relaxed) ? &cache->silent : cache->options.diag;
+}
+
+void relation_set_quiet(struct relation *relation, bool quiet)
+{
+    atomic_store_explicit(&relation->quiet, quiet, memory_order_relaxed);
 }
 
 const char *relation_file_path(const struct relation *relation)

@@ -255,7 +255,7 @@ static int measure(struct relation *relation, struct io_file *file, block_no *ou
     if (rc < 0)
         return file_error(relation, "stat", rc);
     if (st.size_bytes % BLOCK_SIZE != 0 || st.size_bytes / BLOCK_SIZE >= BLOCK_NONE)
-        return diag_damage(relation->cache->options.diag, relation->path, BLOCK_NONE, "size",
+        return diag_damage(relation_diag(relation), relation->path, BLOCK_NONE, "size",
                            "got %" PRIu64 " bytes, want a multiple of %u below %" PRIu64, st.size_bytes, BLOCK_SIZE,
                            (uint64_t)BLOCK_NONE * BLOCK_SIZE);
     *out_blocks = (block_no)(st.size_bytes / BLOCK_SIZE);

@@ -32,6 +32,7 @@ struct store_options {
     bool background;                 /* threads of its own: background writer, checkpoints, sweeps; else store_step */
     uint32_t checkpoint_interval_ms; /* 0: 60,000 */
     uint64_t checkpoint_log_bytes;   /* log volume that brings a checkpoint; 0: 256 MiB */
+    uint64_t bulk_min_bytes;         /* appends from this size on are logged by reference (COW-4); 0: 512 KiB */
     uint32_t log_segment_size;       /* of a store that is always opened with it (tests); 0: 16 MiB */
     bool read_only;
 };

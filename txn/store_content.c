@@ -192,7 +192,7 @@ static bool drops_relation(const struct content_change *change, const struct ino
 
 static bool may_refer(const struct content_change *change)
 {
-    return change->type == OP_WRITE && change->size >= BULK_MIN_BYTES && change->replay == NULL &&
+    return change->type == OP_WRITE && change->size >= change->file->store->bulk_min_bytes && change->replay == NULL &&
            change->file->view->kind == VIEW_LIVE;
 }
 

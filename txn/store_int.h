@@ -55,6 +55,7 @@ struct store {
     struct log *log;  /* NULL: read-only, or not open yet */
     lsn_no log_start; /* ceiling of the earlier lives: where this one's may start */
     uint32_t log_segment_size;
+    uint64_t bulk_min_bytes;       /* appends from this size on are logged by reference */
     uint64_t checkpoint_log_bytes; /* log volume that brings a checkpoint */
     bool recovering;               /* the log is being replayed: nothing is logged, orphans may be opened */
 
@@ -106,7 +107,6 @@ struct store {
     uint64_t redo_records, redo_ms; /* of the recovery that this life began with */
 };
 
-/* A relation that a log record refers to pages of. Kept until a checkpoint that forked later is durable, so that the relation remembers it. */
 static inline struct content_root store_content_root(const struct inode *inode)
 {
     return (struct content_root){.ptr = inode->content_ptr,
@@ -115,6 +115,7 @@ static inline struct content_root store_content_root(const struct inode *inode)
                                  .height = inode->content_height};
 }
 
+/* A relation that a log record refers to pages of. Kept until a checkpoint that forked later is durable, so that the relation remembers it. */
 struct referenced {
     struct relation *relation; /* a reference */
     epoch_no epoch;            /* of the last such record */
@@ -205,9 +206,9 @@ bool store_file_is_open(struct store *store, struct view *view, ino_no ino);
 bool store_file_mark_orphan(struct store *store, struct view *view, ino_no ino);
 
 /* ---- store_content.c ---- */
-int store_file_resize(struct store_file *file, uint64_t size_bytes, unsigned flags) WARN_UNUSED;
 /* -EIO, said, when replay marked the table damaged. */
 int store_check_undamaged(const struct store *store, const struct inode *inode) WARN_UNUSED;
+int store_file_resize(struct store_file *file, uint64_t size_bytes, unsigned flags) WARN_UNUSED;
 int store_file_get_inode(struct store_file *file, struct inode *out_inode) WARN_UNUSED;
 
 /* ---- store_names.c ---- */
@@ -264,7 +265,7 @@ int store_log_forget_old(struct store *store) WARN_UNUSED;
 int store_recover(struct store *store) WARN_UNUSED;
 int store_names_replay(struct store *store, struct view *view, const struct op_record *record) WARN_UNUSED;
 int store_attr_replay(struct store *store, struct view *view, const struct op_record *record) WARN_UNUSED;
-int store_content_replay(struct store *store, struct view *view, const struct op_record *record) WARN_UNUSED;
 /* 1: skipped, because the table is marked damaged, or could not be read and is marked now. */
+int store_content_replay(struct store *store, struct view *view, const struct op_record *record) WARN_UNUSED;
 
 #endif

@@ -203,7 +203,9 @@ int store_recovery_note_pages(struct store *store, const struct op_record *op)
     const uint32_t last_before = count_before > 0 ? pages->runs[count_before - 1].count : 0;
     rc = relation_open(store->cache, TS_DEFAULT, op->rel, &relation);
     if (rc == 0) {
+        relation_set_quiet(relation, true); /* pages that are not there end the log; they are no damage by themselves */
         rc = note_pages_of(store, relation, op);
+        relation_set_quiet(relation, false);
         if (rc != 0) {
             forget_blocks(pages, relation, count_before, last_before);
         }

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +76,9 @@ int life_open(struct life *life)
         .log_segment_size = CRASH_SEGMENT_SIZE,
         .bulk_min_bytes = 2 * BLOCK_SIZE, /* a new leaf or two: by reference */
     };
-    return store_open(&options, &life->store, NULL);
+    const int rc = store_open(&options, &life->store, NULL);
+    life->damage_at_open = atomic_load(&life->diag.diag.damage_count);
+    return rc;
 }
 
 int life_begin(struct life *life)

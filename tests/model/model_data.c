@@ -13,7 +13,7 @@
 /* What a write or a change of owner does to the set-user-id and set-group-id bits of a file. */
 static void kill_suid(struct model_inode *inode)
 {
-    if (!S_ISREG(inode->mode)) {
+    if (S_ISDIR(inode->mode)) {
         return;
     }
     inode->mode &= ~(uint32_t)S_ISUID;

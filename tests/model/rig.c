@@ -58,6 +58,7 @@ static void open_store(struct rig *rig, bool read_only)
         .dir = RIG_DIR,
         .cache_size_bytes = rig->config.cache_size_bytes,
         .log_segment_size = rig->config.log_segment_size,
+        .bulk_min_bytes = 8 * BLOCK_SIZE,
         .read_only = read_only,
     };
     rig_must(rig, store_open(&options, &rig->store, NULL), "store_open");
