@@ -5,7 +5,8 @@
  * READ-1 A batch counts only if position, checksum (which covers the store's identity) and flags are right, in a
  * segment whose header is right. READ-2 The first position without such a batch ends the log. When any later batch
  * vouches for something beyond that position, or the log in front of it was vouched for, it is damage: reported with
- * file and offset, and refused. READ-3 A group that is not complete is part of the torn tail.
+ * file and offset, and refused. So is a segment that is not there, wherever reading comes to it (SEGMENT-1). READ-3 A
+ * group that is not complete is part of the torn tail.
  */
 #include "txn/log_int.h"
 
@@ -27,9 +28,9 @@ struct reader {
     uint8_t *batch; /* LOG_BATCH_MAX */
     uint8_t *group; /* payload of the group so far */
     size_t group_size, group_capacity;
-    lsn_no vouched;       /* largest `synced` seen */
-    const char *bad;      /* what ended the log, for the report */
-    bool segment_missing; /* because of a segment that is not there */
+    lsn_no vouched;  /* largest `synced` seen */
+    const char *bad; /* what ended the log, for the report */
+    lsn_no missing;  /* because of a segment that is not there: where it starts, 0: no */
 };
 
 static void close_file(struct reader *reader)
@@ -63,7 +64,7 @@ static int open_segment(struct reader *reader, uint64_t number)
     int rc = io_stat(reader->options->dev, path, &stat);
     if (rc == -ENOENT || (rc == 0 && stat.kind != IO_KIND_FILE)) {
         reader->bad = "segment is missing";
-        reader->segment_missing = true;
+        reader->missing = number * reader->segment_size;
         return 0;
     }
     if (rc == 0) {
@@ -208,7 +209,7 @@ static int find_vouching(struct reader *reader, lsn_no position, lsn_no last, ls
 static int judge_end(struct reader *reader, lsn_no from, lsn_no position, bool *out_torn)
 {
     const char *bad = reader->bad;
-    const bool missing = reader->segment_missing;
+    const bool missing = reader->missing != 0;
     lsn_no last = 0;
     lsn_no vouched = 0;
     int rc = log_find_end_of_segments(reader->options, &last);
@@ -221,9 +222,8 @@ static int judge_end(struct reader *reader, lsn_no from, lsn_no position, bool *
     if (vouched > position) {
         return damage_at(reader, position, bad, vouched);
     }
-    if (missing && position % reader->segment_size != LOG_ALIGN) {
-        /* Replay starts inside this segment, so it was there. */
-        return damage_at(reader, position, bad, position);
+    if (missing) {
+        return damage_at(reader, reader->missing, bad, position); /* SEGMENT-1 */
     }
     *out_torn = strcmp(bad, "batch header is not valid") != 0;
     return 0;
@@ -312,12 +312,15 @@ static bool parse_name(const char *name, uint64_t *out_number)
     return *end == '\0';
 }
 
+#define TEMPORARY_NAME_SIZE sizeof "0123456789abcdef.tmp"
+
 struct segment_scan {
     const struct log_reader_options *options;
     uint64_t largest, below;
     bool found;
     uint64_t *numbers; /* below `below` */
     size_t count, capacity;
+    char temporary[TEMPORARY_NAME_SIZE]; /* one of them, "": there is none */
 };
 
 static int note_largest(void *arg, const char *name, enum io_file_kind kind)
@@ -348,10 +351,26 @@ int log_find_end_of_segments(const struct log_reader_options *options, lsn_no *o
     return rc;
 }
 
+/* The name under which a segment is made: its number's, then ".tmp". */
+static bool is_temporary(const char *name)
+{
+    char number_name[17];
+    uint64_t number = 0;
+    if (strlen(name) != TEMPORARY_NAME_SIZE - 1 || strcmp(name + 16, ".tmp") != 0) {
+        return false;
+    }
+    memcpy(number_name, name, 16);
+    number_name[16] = '\0';
+    return parse_name(number_name, &number);
+}
+
 static int note_old(void *arg, const char *name, enum io_file_kind kind)
 {
     struct segment_scan *scan = arg;
     uint64_t number = 0;
+    if (kind == IO_KIND_FILE && is_temporary(name)) {
+        memcpy(scan->temporary, name, sizeof scan->temporary);
+    }
     if (kind != IO_KIND_FILE || !parse_name(name, &number) || number >= scan->below) {
         return 0;
     }
@@ -376,6 +395,12 @@ int log_remove_below(const struct log_reader_options *options, lsn_no below)
     for (size_t i = 0; i < scan.count && rc == 0; i++) {
         char path[LOG_PATH_SIZE];
         log_segment_path(options->dir, scan.numbers[i], path);
+        rc = io_unlink(options->dev, path);
+    }
+    if (rc == 0 && scan.temporary[0] != '\0') {
+        /* At most one is left by a life: segments are made one at a time, and each start comes by here. */
+        char path[LOG_PATH_SIZE];
+        (void)snprintf(path, sizeof path, "%s/log/%s", options->dir, scan.temporary);
         rc = io_unlink(options->dev, path);
     }
     free(scan.numbers);

@@ -5,6 +5,11 @@
  * layout), synced, renamed, and its directory synced. An old one is reused by giving it a new header, syncing it, and
  * renaming it: what else is in it carries old positions and can never look valid.
  *
+ * SEGMENT-1 The log ends inside a prepared segment, always: a promise (log_reserve) is larger than what it is used for.
+ *           So a segment that reading comes to is there, or something removed it.
+ * SEGMENT-2 A failure that no room explains stops the log (LOG-5): after a failed sync of a name the next one may succeed
+ *           without having done anything.
+ *
  * Locking: segments_lock for all of it.
  */
 #include "txn/log_int.h"
@@ -121,18 +126,35 @@ static int add_segment(struct log *log, uint64_t number, struct io_file *file)
     return 0;
 }
 
+static bool is_no_room(int rc)
+{
+    return rc == -ENOSPC || rc == -EDQUOT || rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE;
+}
+
+/* The file gets the segment's name. SEGMENT-2. */
+static int name_segment(struct log *log, const char *from, const char *path)
+{
+    char dir[LOG_PATH_SIZE];
+    (void)snprintf(dir, sizeof dir, "%s/log", log->dir);
+    int rc = io_rename(log->dev, from, path);
+    if (is_no_room(rc)) {
+        return rc;
+    }
+    if (rc == 0 && !PLANT(SEGMENT_NAME_NOT_SYNCED)) {
+        rc = io_sync_dir(log->dev, dir);
+    }
+    return rc != 0 ? log_fail(log, "naming a segment failed", rc) : 0;
+}
+
 static int make_segment_locked(struct log *log, uint64_t number)
 {
     char path[LOG_PATH_SIZE];
     char from[LOG_PATH_SIZE];
-    char dir[LOG_PATH_SIZE];
     struct io_file *file = NULL;
     const uint64_t reused = log->reusable;
     int rc;
     log_segment_path(log->dir, number, path);
-    (void)snprintf(dir, sizeof dir, "%s/log", log->dir);
     if (reused != 0) {
-        log->reusable = 0;
         log_segment_path(log->dir, reused, from);
         rc = reuse_file(log, number, from, &file);
     } else {
@@ -140,13 +162,11 @@ static int make_segment_locked(struct log *log, uint64_t number)
         rc = make_file(log, number, from, &file);
     }
     if (rc != 0) {
-        return rc;
+        return is_no_room(rc) ? rc : log_fail(log, "making a segment failed", rc);
     }
-    rc = io_rename(log->dev, from, path);
-    if (rc == 0 && !PLANT(SEGMENT_NAME_NOT_SYNCED)) {
-        rc = io_sync_dir(log->dev, dir);
-    }
+    rc = name_segment(log, from, path);
     if (rc == 0) {
+        log->reusable = 0; /* not before: on a full disk it is the only one there can be */
         rc = add_segment(log, number, file);
     }
     if (rc != 0) {
@@ -158,21 +178,22 @@ static int make_segment_locked(struct log *log, uint64_t number)
     return 0;
 }
 
+/* Synced also when it is there already: whoever made it may have been killed before it did that. */
 static int make_log_dir(struct log *log)
 {
     char dir[LOG_PATH_SIZE];
     (void)snprintf(dir, sizeof dir, "%s/log", log->dir);
     const int rc = io_make_dir(log->dev, dir);
-    if (rc != 0) {
-        return rc == -EEXIST ? 0 : rc;
-    }
-    return io_sync_dir(log->dev, log->dir);
+    return rc == 0 || rc == -EEXIST ? io_sync_dir(log->dev, log->dir) : rc;
 }
 
 int log_prepare(struct log *log, lsn_no end)
 {
     mutex_lock(&log->segments_lock);
-    int rc = log->segment_count == 0 ? make_log_dir(log) : 0;
+    int rc = atomic_load(&log->failure);
+    if (rc == 0 && log->segment_count == 0) {
+        rc = make_log_dir(log);
+    }
     while (rc == 0 && atomic_load(&log->prepared_end) < end) {
         const lsn_no start = atomic_load(&log->prepared_end);
         const lsn_no next = start + log->segment_size;

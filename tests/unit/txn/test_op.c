@@ -77,7 +77,8 @@ static void assert_same_record(const struct op_record *got, const struct op_reco
 }
 
 /* Decodes from memory of exactly this size, so that a sanitizer sees every byte too far. */
-static int decode_exactly(const void *bytes, size_t size, struct op_record *out_op, size_t *out_size, uint8_t **out_copy)
+static int decode_exactly(const void *bytes, size_t size, struct op_record *out_op, size_t *out_size,
+                          uint8_t **out_copy)
 {
     *out_copy = malloc(size > 0 ? size : 1);
     assert_non_null(*out_copy);
