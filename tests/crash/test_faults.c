@@ -207,7 +207,7 @@ static bool recover(struct faults_run *run, struct io_device *dev, uint64_t lowe
     run->life.diag = life.diag; /* for the report */
     if (rc != 0) {
         good = wrong(run, "opening after %s answers %d", after, rc);
-    } else if (atomic_load(&life.diag.diag.damage_count) != 0) {
+    } else if (atomic_load(&life.diag.diag.damage_count) != life.damage_at_open) {
         good = wrong(run, "damage after %s", after);
     } else if (!is_in(&run->life, lower, life.fingerprints[0])) {
         int64_t op = (int64_t)run->life.op;
