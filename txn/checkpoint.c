@@ -190,18 +190,20 @@ struct checkpoint {
     struct holder *fork;
     lsn_no lsn;
     uint64_t changes;
+    uint64_t inode_count;
     bool clean;
 };
 
 static void set_checkpoint(struct store *store, struct control *control, void *arg)
 {
+    (void)store;
     const struct checkpoint *checkpoint = arg;
     control->epoch = cow_holder_at(checkpoint->fork);
     control->catalog = cow_holder_root(checkpoint->fork);
     control->redo_lsn = PLANT(REDO_NOT_MOVED) ? control->redo_lsn : checkpoint->lsn;
     control->scan_lsn = checkpoint->lsn;
     control->clean = checkpoint->clean;
-    control->inode_count = atomic_load(&store->inode_count);
+    control->inode_count = checkpoint->inode_count;
 }
 
 /* The fork is exactly one log position: no operation is between append and apply while the gate is closed. */
@@ -210,6 +212,7 @@ static int fork_checkpoint(struct store *store, struct checkpoint *checkpoint)
     cow_gate_close(store->cow);
     checkpoint->lsn = log_mark(store->log);
     checkpoint->changes = atomic_load(&store->changes);
+    checkpoint->inode_count = atomic_load(&store->inode_count); /* not later: replay counts what comes behind the fork */
     const int rc = cow_fork_locked(store->cow, HOLDER_CHECKPOINT, &checkpoint->fork);
     cow_gate_open(store->cow);
     return rc;

@@ -442,7 +442,12 @@ struct rename_ends {
 /* -EINVAL when `dir` is `ino` or lies below it. */
 static int check_not_below(struct op_run *run, ino_no dir, ino_no ino)
 {
+    uint64_t left = atomic_load(&run->store->inode_count); /* more steps than there are inodes: a circle */
     while (dir != INO_ROOT) {
+        if (left-- == 0) {
+            return diag_damage(run->store->diag, "catalog", BLOCK_NONE, "parent", "directory %llu lies within itself",
+                               (unsigned long long)dir);
+        }
         if (dir == ino) {
             return -EINVAL;
         }

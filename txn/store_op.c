@@ -48,6 +48,17 @@ static int reserve_log(struct op_run *run, uint64_t log_bytes)
     return log_reserve(run->store->log, RECORD_MAX_BYTES + log_bytes, &run->slot);
 }
 
+/* Many edits are those of neighbours (an inode goes with its attributes) and need far less than the worst case: with all
+ * that there is, the plan decides. */
+static void limit_frames(const struct store *store, uint32_t *pins, uint32_t *news)
+{
+    const uint32_t half = (frame_budget_max(store->cache) - STORE_READ_PINS) / 2;
+    if (*pins + *news > 2 * half) {
+        *pins = half;
+        *news = half;
+    }
+}
+
 int op_begin(struct op_run *run, struct store *store, struct view *view, enum op_type type,
              const struct op_record *replay, unsigned edits, uint64_t content_bytes, uint64_t log_bytes,
              bool has_content)
@@ -68,6 +79,7 @@ int op_begin(struct op_run *run, struct store *store, struct view *view, enum op
     uint32_t pins = 0;
     uint32_t news = 0;
     catalog_frames_needed(edits, &pins, &news);
+    limit_frames(store, &pins, &news);
     pins += STORE_READ_PINS;
     if (has_content) {
         uint32_t content_pins = 0;

@@ -81,19 +81,30 @@ int store_sync_referenced(void *store_void)
     }
 }
 
+/* Takes one relation off the list, with the list's reference; NULL: none is left to be forgotten. *inout_next: where to
+ * look first. */
+static struct relation *take_forgotten(struct store *store, epoch_no at, unsigned *inout_next)
+{
+    struct relation *relation = NULL;
+    mutex_lock(&store->referenced_lock);
+    while (*inout_next < store->referenced_count && store->referenced[*inout_next].epoch > at) {
+        ++*inout_next;
+    }
+    if (*inout_next < store->referenced_count) {
+        relation = store->referenced[*inout_next].relation;
+        store->referenced[*inout_next] = store->referenced[--store->referenced_count];
+    }
+    mutex_unlock(&store->referenced_lock);
+    return relation;
+}
+
 void store_forget_referenced(struct store *store, epoch_no at)
 {
-    unsigned kept = 0;
-    mutex_lock(&store->referenced_lock);
-    for (unsigned i = 0; i < store->referenced_count; i++) {
-        if (store->referenced[i].epoch > at) {
-            store->referenced[kept++] = store->referenced[i];
-        } else {
-            relation_unref(store->referenced[i].relation);
-        }
+    unsigned next = 0;
+    struct relation *relation;
+    while ((relation = take_forgotten(store, at, &next)) != NULL) {
+        relation_unref(relation); /* may be the last one: not under a leaf lock */
     }
-    store->referenced_count = kept;
-    mutex_unlock(&store->referenced_lock);
 }
 
 /* ---- recovery ---- */

@@ -1,0 +1,181 @@
+/*
+ * tests/model/test_store_edges.c - directed cases at the edges of the store: what is large goes away again, locks are
+ * free when the last reference goes, counts survive a kill in the middle.
+ */
+#include "tests/lib/mem_device.h"
+#include "tests/lib/test_support.h"
+#include "txn/store.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#define SMALL_CACHE_BYTES (UINT64_C(16) << 20)
+#define BULK_BYTES        (1u << 20)
+#define BULK_FILES        40u
+#define CHECKPOINTS       20u
+
+struct fixture {
+    struct mem_device *mem;
+    struct diag diag;
+    struct store *store;
+    atomic_bool stop;
+    uint32_t made;
+};
+
+static void open_store(struct fixture *f)
+{
+    const struct store_options options = {
+        .dev = mem_device_io(f->mem), .diag = &f->diag, .dir = "/d", .cache_size_bytes = SMALL_CACHE_BYTES};
+    assert_int_equal(store_open(&options, &f->store, NULL), 0);
+}
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    f->mem = mem_device_create(3);
+    diag_init_stderr(&f->diag, DIAG_WARNING);
+    const struct store_mkfs_options mkfs = {
+        .dev = mem_device_io(f->mem), .diag = &f->diag, .dir = "/d", .create_dir = true};
+    assert_int_equal(store_mkfs(&mkfs), 0);
+    open_store(f);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(store_check(f->store), 0);
+    assert_int_equal(store_close(f->store), 0);
+    mem_device_destroy(f->mem);
+    free(f);
+    return 0;
+}
+
+static struct store_name number_name(char *buffer, size_t capacity, uint32_t number)
+{
+    const int size = snprintf(buffer, capacity, "user.%u", number);
+    return (struct store_name){.bytes = buffer, .size = (size_t)size};
+}
+
+static int create(struct fixture *f, struct store_name name, ino_no *out_ino)
+{
+    struct store_attr attr = {.ino = INO_NONE};
+    const int rc =
+        store_create(f->store, store_live(f->store), INO_ROOT, name, S_IFREG | 0644, 0, (struct store_who){0}, &attr);
+    *out_ino = attr.ino;
+    return rc;
+}
+
+/* Sets attributes until there is no room. Returns how many. */
+static uint32_t fill_attributes(struct fixture *f, ino_no ino, size_t value_size)
+{
+    const uint8_t value[XATTR_MAX_VALUE] = {1};
+    uint32_t count = 0;
+    for (int rc = 0; rc == 0; count++) {
+        char name[32];
+        (void)number_name(name, sizeof name, count);
+        rc = store_setxattr(f->store, store_live(f->store), ino, name, value, value_size, 0);
+        assert_true(rc == 0 || rc == -ENOSPC);
+    }
+    return count - 1;
+}
+
+/* Removal is one operation over all of them; it has to find room in the smallest cache. */
+static void inode_full_of_attributes_can_be_removed(void **state)
+{
+    struct fixture *f = *state;
+    static const size_t sizes[] = {XATTR_MAX_VALUE, 500, 1, 0};
+    for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
+        const struct store_name name = {.bytes = "full", .size = 4};
+        char list[65536];
+        size_t list_size = 0;
+        ino_no ino;
+        assert_int_equal(create(f, name, &ino), 0);
+        assert_true(fill_attributes(f, ino, sizes[i]) >= 20);
+        assert_int_equal(store_listxattr(f->store, store_live(f->store), ino, list, sizeof list, &list_size), 0);
+        assert_int_equal(store_checkpoint(f->store), 0); /* nothing of them can be changed in place now */
+        assert_int_equal(store_unlink(f->store, store_live(f->store), INO_ROOT, name), 0);
+    }
+}
+
+/* A checkpoint forgets relations that the log referred to; for some of them that is the last reference. */
+static void bulk_tables_that_left_the_cache_are_forgotten(void **state)
+{
+    struct fixture *f = *state;
+    uint8_t *bytes = calloc(1, BULK_BYTES);
+    assert_non_null(bytes);
+    for (uint32_t i = 0; i < BULK_FILES; i++) {
+        char name[32];
+        struct store_file *file;
+        uint64_t end;
+        ino_no ino;
+        assert_int_equal(create(f, number_name(name, sizeof name, i), &ino), 0);
+        assert_int_equal(store_file_open(f->store, store_live(f->store), ino, &file), 0);
+        assert_int_equal(store_write(file, 0, bytes, BULK_BYTES, STORE_WRITE_APPEND, &end), 0);
+        store_file_close(file);
+        if (i == BULK_FILES / 4) { /* on disk, thus evictable; those behind push them out */
+            assert_int_equal(store_sync(f->store), 0);
+            bufcache_step(store_cache(f->store));
+        }
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        ino_no ino;
+        assert_int_equal(create(f, (struct store_name){.bytes = i == 0 ? "a" : "b", .size = 1}, &ino), 0);
+        assert_int_equal(store_checkpoint(f->store), 0);
+    }
+    free(bytes);
+}
+
+static void *make_files(void *arg)
+{
+    struct fixture *f = arg;
+    while (!atomic_load(&f->stop)) {
+        char name[32];
+        ino_no ino;
+        if (create(f, number_name(name, sizeof name, f->made), &ino) != 0) {
+            return arg;
+        }
+        f->made++;
+    }
+    return NULL;
+}
+
+/* What the control slot says is of the moment of the fork, however much happens until it is written. */
+static void inodes_made_during_a_checkpoint_are_counted_once(void **state)
+{
+    struct fixture *f = *state;
+    pthread_t thread;
+    void *failed = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, make_files, f), 0);
+    for (unsigned i = 0; i < CHECKPOINTS; i++) {
+        assert_int_equal(store_checkpoint(f->store), 0);
+    }
+    atomic_store(&f->stop, true);
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+    store_abandon(f->store);
+    open_store(f);
+    assert_int_equal(store_check(f->store), 0); /* counts inodes */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(inode_full_of_attributes_can_be_removed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(bulk_tables_that_left_the_cache_are_forgotten, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(inodes_made_during_a_checkpoint_are_counted_once, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
