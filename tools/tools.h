@@ -22,6 +22,7 @@ struct tool {
 };
 
 extern const struct tool tool_check;
+extern const struct tool tool_dump;
 extern const struct tool tool_help;
 extern const struct tool tool_mkfs;
 extern const struct tool tool_mount;
