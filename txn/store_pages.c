@@ -6,6 +6,8 @@
  *         that): blocks that leave its tree are pinned, its file is not removed.
  * PAGES-3 Recovery reads every page that a record refers to before it replays anything; a record whose pages are not what it says is a bad
  *         record. Their blocks count as used from the start, so nothing is allocated over them.
+ * PAGES-4 What recovery reads may be in the system's page cache only, written by a life that was killed: the relation, its name too,
+ *         is synced with recovery's checkpoint, also when nothing else of it is written.
  *
  * Locking: referenced_lock guards the list; relations are synced without it.
  */
@@ -217,6 +219,9 @@ int store_recovery_note_pages(struct store *store, const struct op_record *op)
         relation_set_quiet(relation, true); /* pages that are not there end the log; they are no damage by themselves */
         rc = note_pages_of(store, relation, op);
         relation_set_quiet(relation, false);
+        if (rc == 0) {
+            rc = relation_create_file(relation); /* PAGES-4: it is there; from here on it counts as written to */
+        }
         if (rc != 0) {
             forget_blocks(pages, relation, count_before, last_before);
         }
