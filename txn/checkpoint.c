@@ -100,14 +100,16 @@ static void unlink_removable(struct store *store)
 
 /* ---- control file and ceilings (STORE-5) ---- */
 
-/* Writes what `change` makes of the control slot in force. */
+/* Writes what `change` makes of the control slot in force. After a failure the slot not in force may be torn in one copy,
+ * or be in force after all: nobody writes there again (CKPT-3). */
 static int control_update(struct store *store, void (*change)(struct store *store, struct control *control, void *arg),
                           void *arg)
 {
     mutex_lock(&store->control_lock);
     struct control control = store->control;
     change(store, &control, arg);
-    const int rc = control_write(store->dev, store->dir, &control);
+    const int rc = store->control_failed != 0 ? store->control_failed : control_write(store->dev, store->dir, &control);
+    store->control_failed = rc;
     if (rc == 0) {
         store->control = control;
         atomic_store(&store->ceiling_epoch, control.ceiling_epoch);
@@ -119,13 +121,19 @@ static int control_update(struct store *store, void (*change)(struct store *stor
     return rc;
 }
 
+/* Several threads may raise at once, with positions of different age: a ceiling never comes down. */
+static uint64_t raised(uint64_t ceiling, uint64_t wanted)
+{
+    return ceiling > wanted ? ceiling : wanted;
+}
+
 static void raise_ceilings(struct store *store, struct control *control, void *arg)
 {
     const lsn_no log_end = *(const lsn_no *)arg;
-    control->ceiling_epoch = cow_epoch(store->cow) + CEILING_RANGE;
-    control->ceiling_rel = atomic_load(&store->next_rel) + CEILING_RANGE;
-    control->ceiling_ino = atomic_load(&store->next_ino) + CEILING_RANGE;
-    control->ceiling_lsn = log_end + CEILING_LSN_RANGE;
+    control->ceiling_epoch = raised(control->ceiling_epoch, cow_epoch(store->cow) + CEILING_RANGE);
+    control->ceiling_rel = raised(control->ceiling_rel, atomic_load(&store->next_rel) + CEILING_RANGE);
+    control->ceiling_ino = raised(control->ceiling_ino, atomic_load(&store->next_ino) + CEILING_RANGE);
+    control->ceiling_lsn = raised(control->ceiling_lsn, log_end + CEILING_LSN_RANGE);
 }
 
 static int ceilings_raise(struct store *store, lsn_no log_end)
@@ -212,7 +220,8 @@ static int fork_checkpoint(struct store *store, struct checkpoint *checkpoint)
     cow_gate_close(store->cow);
     checkpoint->lsn = log_mark(store->log);
     checkpoint->changes = atomic_load(&store->changes);
-    checkpoint->inode_count = atomic_load(&store->inode_count); /* not later: replay counts what comes behind the fork */
+    checkpoint->inode_count =
+        atomic_load(&store->inode_count); /* not later: replay counts what comes behind the fork */
     const int rc = cow_fork_locked(store->cow, HOLDER_CHECKPOINT, &checkpoint->fork);
     cow_gate_open(store->cow);
     return rc;
@@ -240,8 +249,8 @@ static int write_checkpoint(struct store *store, struct checkpoint *checkpoint)
     return 0;
 }
 
-/* What the previous checkpoint held may go. */
-static int release_previous(struct store *store, const struct checkpoint *checkpoint)
+/* What the previous checkpoint held may go. Nothing in here can lose anything: what cannot be removed is reported. */
+static void release_previous(struct store *store, const struct checkpoint *checkpoint)
 {
     struct holder *previous = store->durable;
     store->durable = checkpoint->fork;
@@ -252,7 +261,11 @@ static int release_previous(struct store *store, const struct checkpoint *checkp
     store_forget_referenced(store, cow_holder_at(checkpoint->fork));
     store_sweep_dead(store, "checkpoint");
     unlink_removable(store);
-    return log_recycle(store->log, checkpoint->lsn);
+    const int rc = log_recycle(store->log, checkpoint->lsn);
+    if (rc != 0) {
+        diag_log(store->diag, DIAG_WARNING, "%s: a log segment that is not needed any more could not be removed: %s",
+                 store->dir, strerror(-rc));
+    }
 }
 
 int store_checkpoint_locked(struct store *store, bool clean)
@@ -269,7 +282,7 @@ int store_checkpoint_locked(struct store *store, bool clean)
         rc = write_checkpoint(store, &checkpoint);
     }
     if (rc == 0) {
-        rc = release_previous(store, &checkpoint);
+        release_previous(store, &checkpoint);
     }
     struct cow_stats stats;
     cow_get_stats(store->cow, &stats);
@@ -293,9 +306,9 @@ int store_checkpoint(struct store *store)
 static bool checkpoint_is_due(struct store *store)
 {
     struct cow_stats stats;
-    cow_get_stats(store->cow, &stats);
-    const lsn_no end = log_end(store->log);
     mutex_lock(&store->checkpoint_lock);
+    cow_get_stats(store->cow, &stats); /* behind the lock: all three only grow past what the last checkpoint noted */
+    const lsn_no end = log_end(store->log);
     const uint64_t age_ns = io_monotonic_ns(store->dev) - store->last_checkpoint_ns;
     const bool due = age_ns >= store->checkpoint_interval_ns ||
                      end - store->durable_lsn >= store->checkpoint_log_bytes ||

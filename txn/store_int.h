@@ -70,8 +70,9 @@ struct store {
     _Atomic uint64_t inode_count;
     _Atomic(const char *) failure; /* why nothing is written any more; NULL: fine */
 
-    struct mutex control_lock; /* LOCK_RANK_CONTROL: control */
+    struct mutex control_lock; /* LOCK_RANK_CONTROL: control, control_failed */
     struct control control;    /* what is in force on disk */
+    int control_failed;        /* the first failure to write it, 0: none; it is not written any more */
 
     struct mutex checkpoint_lock; /* LOCK_RANK_STORE: one checkpoint at a time, durable */
     struct holder *durable;
