@@ -315,9 +315,25 @@ static int check_relation(struct check *check, const struct content_seen *first,
     return rc;
 }
 
+static uint64_t bytes_of(const struct content_seen *contents, size_t count)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        bytes += contents[i].root.bytes;
+    }
+    return bytes;
+}
+
+void store_check_progress(struct store *store, uint64_t *out_done_bytes, uint64_t *out_total_bytes)
+{
+    *out_done_bytes = atomic_load(&store->check_done_bytes);
+    *out_total_bytes = atomic_load(&store->check_total_bytes);
+}
+
 static int check_contents(struct check *check)
 {
     int rc = 0;
+    atomic_store(&check->store->check_total_bytes, bytes_of(check->contents, check->content_count));
     if (check->content_count > 0) {
         qsort(check->contents, check->content_count, sizeof check->contents[0], compare_content);
     }
@@ -330,6 +346,7 @@ static int check_contents(struct check *check)
             end++;
         }
         rc = check_relation(check, &check->contents[i], end - i);
+        atomic_fetch_add(&check->store->check_done_bytes, bytes_of(&check->contents[i], end - i));
         i = end;
     }
     return rc;
@@ -372,6 +389,8 @@ int store_check(struct store *store)
         return rc;
     }
     mutex_lock(&store->checkpoint_lock);
+    atomic_store(&store->check_total_bytes, 0);
+    atomic_store(&store->check_done_bytes, 0);
     cow_gate_close(store->cow);
     rc = check_all(&check);
     cow_gate_open(store->cow);

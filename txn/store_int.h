@@ -106,6 +106,7 @@ struct store {
     struct sync_request *sync_requests, *sync_last; /* waiting for the log thread, oldest first */
 
     uint64_t redo_records, redo_ms; /* of the recovery that this life began with */
+    _Atomic uint64_t check_done_bytes, check_total_bytes; /* of the store_check under way */
 };
 
 static inline struct content_root store_content_root(const struct inode *inode)

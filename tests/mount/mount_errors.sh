@@ -70,7 +70,7 @@ second_mount_is_refused() {
     refuses "already mounted on $mnt by process $pid" "$TBLFS" mount "$data" "$work/mnt2"
     refuses "already mounted there" "$TBLFS" mount "$work/store" "$mnt"
     refuses "mkfs $data" "$TBLFS" mkfs "$data"
-    refuses "cannot open" "$TBLFS" check "$data"
+    refuses "in use by process $pid" "$TBLFS" check "$data"
     umount_store
     ok second_mount_is_refused
 }
