@@ -27,7 +27,8 @@ struct node {
     struct view *view;
     uint32_t type;
     uint64_t lookups;
-    struct open_file *open; /* NULL: not open */
+    struct open_file *open;  /* NULL: not open */
+    struct store_attr *last; /* of a directory that may be removed; NULL: not known */
     UT_hash_handle by_id;
     UT_hash_handle by_key;
 };
@@ -76,6 +77,7 @@ static void remove_locked(struct node_table *table, struct node *node)
 {
     HASH_DELETE(by_id, table->nodes_by_id, node);
     HASH_DELETE(by_key, table->nodes_by_key, node);
+    free(node->last);
     free(node);
 }
 
@@ -171,6 +173,31 @@ void node_forget(struct node_table *table, uint64_t id, uint64_t count)
         remove_if_unused_locked(table, node);
     }
     mutex_unlock(&table->lock);
+}
+
+void node_note_last(struct node_table *table, struct view *view, const struct store_attr *attr)
+{
+    const struct node_key key = key_of(view, attr->ino);
+    mutex_lock(&table->lock);
+    struct node *node = find_by_key_locked(table, &key);
+    if (node != NULL && node->last == NULL)
+        node->last = malloc(sizeof *node->last);
+    if (node != NULL && node->last != NULL) {
+        *node->last = *attr;
+        node->last->nlink = 0;
+    }
+    mutex_unlock(&table->lock);
+}
+
+bool node_last_attr(struct node_table *table, uint64_t id, struct store_attr *out_attr)
+{
+    mutex_lock(&table->lock);
+    const struct node *node = find_by_id_locked(table, id);
+    const bool known = node != NULL && node->last != NULL;
+    if (known)
+        *out_attr = *node->last;
+    mutex_unlock(&table->lock);
+    return known;
 }
 
 struct open_file *node_open_use(struct node_table *table, uint64_t id)

@@ -49,6 +49,12 @@ int node_find(struct node_table *table, uint64_t id, struct node_identity *out_i
 int node_enter(struct node_table *table, struct view *view, ino_no ino, uint32_t type, uint64_t *out_id) WARN_UNUSED;
 void node_forget(struct node_table *table, uint64_t id, uint64_t count);
 
+/* A directory may be removed now: remembers how it looks without a name, for those who have it open or stand in it. No
+ * node, or no memory: then they get ESTALE. */
+void node_note_last(struct node_table *table, struct view *view, const struct store_attr *attr);
+/* What node_note_last remembers. False: nothing. */
+bool node_last_attr(struct node_table *table, uint64_t id, struct store_attr *out_attr);
+
 /* The open file with one more use, or NULL when the node has none (or is not there). */
 struct open_file *node_open_use(struct node_table *table, uint64_t id);
 /* Offers a new open file (uses is set here). Returns the one in force with one more use: `fresh`, or one that another

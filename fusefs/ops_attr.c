@@ -88,12 +88,21 @@ void reply_entry(fuse_req_t req, struct view *view, const struct store_attr *att
         node_forget(fs->nodes, entry.ino, 1); /* FUSE-2 */
 }
 
+/* A directory that was removed goes on being a directory, for whoever stands in it. */
+static int getattr_by_inode(struct fusefs *fs, const struct node_identity *node, struct store_attr *out_attr)
+{
+    const int rc = store_getattr(fs->store, node->view, node->ino, out_attr);
+    if (rc == -ENOENT && node->type == S_IFDIR && node_last_attr(fs->nodes, node->id, out_attr))
+        return 0;
+    return stale_if_gone(rc);
+}
+
 /* Attributes by the open file if there is one: it may have lost its last name. */
 static int node_getattr(struct fusefs *fs, const struct node_identity *node, struct store_attr *out_attr)
 {
     struct open_file *open = node_open_use(fs->nodes, node->id);
     if (open == NULL)
-        return stale_if_gone(store_getattr(fs->store, node->view, node->ino, out_attr));
+        return getattr_by_inode(fs, node, out_attr);
     const int rc = store_file_getattr(open->file, out_attr);
     open_file_unuse(fs, node->id);
     return rc;
@@ -237,8 +246,13 @@ void serve_statfs(fuse_req_t req, fuse_ino_t ino)
  * file. */
 static int xattr_check_name(const char *name)
 {
-    const bool ours = strncmp(name, "user.", 5) == 0 || strncmp(name, "trusted.", 8) == 0;
-    return ours ? 0 : -EOPNOTSUPP;
+    static const char *const ours[] = {"user.", "trusted."};
+    for (size_t index = 0; index < ARRAY_COUNT(ours); index++) {
+        const size_t length = strlen(ours[index]);
+        if (strncmp(name, ours[index], length) == 0)
+            return name[length] != '\0' ? 0 : -EINVAL;
+    }
+    return -EOPNOTSUPP;
 }
 
 static void reply_xattr(fuse_req_t req, const char *buffer, size_t capacity, size_t size)

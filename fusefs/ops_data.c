@@ -63,7 +63,7 @@ static int open_node(fuse_req_t req, const struct node_identity *node, struct fu
     int rc = handle_open(fs, node, (fi->flags & O_ACCMODE) == O_RDWR, &handle);
     if (rc != 0)
         return rc;
-    if ((fi->flags & O_TRUNC) != 0 && (fi->flags & O_ACCMODE) != O_RDONLY)
+    if ((fi->flags & O_TRUNC) != 0) /* with O_RDONLY too: the kernel has checked that the caller may write */
         rc = truncate_opened(req, node, handle->open);
     if (rc != 0) {
         handle_close(fs, handle);

@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <linux/fs.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static struct store_name name_of(const char *name)
 {
@@ -155,11 +156,21 @@ void serve_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
     reply_error(req, rc);
 }
 
+/* What that name leads to may be removed: if it is a directory, its node remembers how it looks. */
+static void note_directory(struct fusefs *fs, const struct node_identity *dir, const char *name)
+{
+    struct store_attr attr;
+    if (store_lookup(fs->store, dir->view, dir->ino, name_of(name), &attr) == 0 && S_ISDIR(attr.mode))
+        node_note_last(fs->nodes, dir->view, &attr);
+}
+
 void serve_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fusefs *fs = fusefs_of(req);
     struct node_identity dir;
     int rc = find_for_removal(fs, parent, name, &dir);
+    if (rc == 0)
+        note_directory(fs, &dir, name);
     if (rc == 0)
         rc = store_rmdir(fs->store, dir.view, dir.ino, name_of(name));
     reply_error(req, rc);
@@ -196,6 +207,8 @@ void serve_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_
         rc = find_for_new(fs, new_parent, new_name, &to);
     if (rc == 0 && from.view != to.view)
         rc = -EPERM; /* not EXDEV: mv would copy, and then remove at once on the other side */
+    if (rc == 0 && store_flags == 0)
+        note_directory(fs, &to, new_name);
     if (rc == 0)
         rc = store_rename(fs->store, from.view, from.ino, name_of(name), to.ino, name_of(new_name), store_flags);
     reply_error(req, rc);

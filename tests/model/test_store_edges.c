@@ -21,15 +21,13 @@
 
 #define SMALL_CACHE_BYTES (UINT64_C(16) << 20)
 #define BULK_BYTES        (1u << 20)
-#define BULK_FILES        40u
-#define CHECKPOINTS       20u
+#define BULK_FILES        100u
 
 struct fixture {
     struct mem_device *mem;
     struct diag diag;
     struct store *store;
-    atomic_bool stop;
-    uint32_t made;
+    atomic_bool made; /* the file that is made during a checkpoint */
 };
 
 static void open_store(struct fixture *f)
@@ -138,33 +136,38 @@ static void bulk_tables_that_left_the_cache_are_forgotten(void **state)
     free(bytes);
 }
 
-static void *make_files(void *arg)
+static void *make_file(void *arg)
 {
     struct fixture *f = arg;
-    while (!atomic_load(&f->stop)) {
-        char name[32];
-        ino_no ino;
-        if (create(f, number_name(name, sizeof name, f->made), &ino) != 0) {
-            return arg;
-        }
-        f->made++;
+    ino_no ino;
+    return create(f, (struct store_name){.bytes = "meanwhile", .size = 9}, &ino) == 0 ? NULL : arg;
+}
+
+/* The checkpoint has forked and begins to write: now another thread makes a file. */
+static int make_file_at_first_write(void *arg, const struct mem_event *event)
+{
+    struct fixture *f = arg;
+    pthread_t thread;
+    void *failed = NULL;
+    if (event->call != MEM_CALL_WRITE || strncmp(event->path, "/d/rel/", 7) != 0 || atomic_exchange(&f->made, true)) {
+        return 0;
     }
-    return NULL;
+    if (pthread_create(&thread, NULL, make_file, f) != 0 || pthread_join(thread, &failed) != 0) {
+        return -EIO;
+    }
+    return failed == NULL ? 0 : -EIO;
 }
 
 /* What the control slot says is of the moment of the fork, however much happens until it is written. */
-static void inodes_made_during_a_checkpoint_are_counted_once(void **state)
+static void inode_made_during_a_checkpoint_is_counted_once(void **state)
 {
     struct fixture *f = *state;
-    pthread_t thread;
-    void *failed = NULL;
-    assert_int_equal(pthread_create(&thread, NULL, make_files, f), 0);
-    for (unsigned i = 0; i < CHECKPOINTS; i++) {
-        assert_int_equal(store_checkpoint(f->store), 0);
-    }
-    atomic_store(&f->stop, true);
-    assert_int_equal(pthread_join(thread, &failed), 0);
-    assert_null(failed);
+    ino_no ino;
+    assert_int_equal(create(f, (struct store_name){.bytes = "before", .size = 6}, &ino), 0);
+    mem_device_set_hook(f->mem, make_file_at_first_write, f);
+    assert_int_equal(store_checkpoint(f->store), 0);
+    mem_device_set_hook(f->mem, NULL, NULL);
+    assert_true(f->made);
     store_abandon(f->store);
     open_store(f);
     assert_int_equal(store_check(f->store), 0); /* counts inodes */
@@ -175,7 +178,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(inode_full_of_attributes_can_be_removed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bulk_tables_that_left_the_cache_are_forgotten, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(inodes_made_during_a_checkpoint_are_counted_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(inode_made_during_a_checkpoint_is_counted_once, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,6 +162,25 @@ static void open_files_left_are_taken_out(void **state)
     node_table_free(table);
 }
 
+static void removed_directory_is_remembered_until_forgotten(void **state)
+{
+    struct node_table *table = make_table();
+    const struct store_attr attr = {.ino = 42, .mode = S_IFDIR | 0750, .nlink = 2};
+    struct store_attr last;
+    uint64_t id;
+    (void)state;
+    node_note_last(table, &live, &attr); /* not known to the kernel: nothing to remember */
+    assert_int_equal(node_enter(table, &live, 42, S_IFDIR, &id), 0);
+    assert_false(node_last_attr(table, id, &last));
+    node_note_last(table, &live, &attr);
+    assert_true(node_last_attr(table, id, &last));
+    assert_int_equal(last.mode, S_IFDIR | 0750);
+    assert_int_equal(last.nlink, 0);
+    node_forget(table, id, 1);
+    assert_false(node_last_attr(table, id, &last));
+    node_table_free(table);
+}
+
 /* Every thread looks up and forgets the same few inodes; the counts must come out even. */
 static void *look_up_and_forget(void *arg)
 {
@@ -204,6 +223,7 @@ int main(void)
         cmocka_unit_test(too_large_forget_removes_only_that_node),
         cmocka_unit_test(open_file_keeps_forgotten_node),
         cmocka_unit_test(open_files_left_are_taken_out),
+        cmocka_unit_test(removed_directory_is_remembered_until_forgotten),
         cmocka_unit_test(lookups_and_forgets_by_many_threads_come_out_even),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
