@@ -26,6 +26,7 @@ enum lock_rank {
     LOCK_RANK_GATE,         /* operation gate: shared by mutations, exclusive by fork and commit */
     LOCK_RANK_CATALOG,      /* catalog tree of one view */
     LOCK_RANK_FILE_TABLE,   /* in-core inodes: find, count, drop */
+    LOCK_RANK_SNAPSHOTS,    /* list of named snapshots */
     LOCK_RANK_HOLDERS,      /* holder list and deadlists */
     LOCK_RANK_FSM,          /* free map of one relation */
     LOCK_RANK_RELATIONS,    /* registry of relations, descriptor cache */

@@ -94,6 +94,16 @@ struct disk_xattr {
     /* name, then value to the end */
 };
 
+struct disk_snapshot {
+    le64 at;                      /*  0 epoch of its fork */
+    struct disk_page_ptr catalog; /*  8 catalog root; none: an empty tree */
+    le64 created_ns;              /* 24 wall clock */
+    uint8_t catalog_height;       /* 32 */
+    uint8_t reserved[7];          /* 33 zero */
+    /* name bytes to the end of the value, 1 to 255 */
+};
+static_assert(sizeof(struct disk_snapshot) == 40, "snapshot is 40 bytes and a name");
+
 struct disk_back {
     le64 parent; /* 0 directory */
     le64 cookie; /* 8 sub of the entry there */

@@ -116,6 +116,7 @@ static int control_update(struct store *store, void (*change)(struct store *stor
         atomic_store(&store->ceiling_rel, control.ceiling_rel);
         atomic_store(&store->ceiling_ino, control.ceiling_ino);
         atomic_store(&store->ceiling_lsn, control.ceiling_lsn);
+        atomic_store(&store->ceiling_txn, control.ceiling_txn);
     }
     mutex_unlock(&store->control_lock);
     return rc;
@@ -133,6 +134,7 @@ static void raise_ceilings(struct store *store, struct control *control, void *a
     control->ceiling_epoch = raised(control->ceiling_epoch, cow_epoch(store->cow) + CEILING_RANGE);
     control->ceiling_rel = raised(control->ceiling_rel, atomic_load(&store->next_rel) + CEILING_RANGE);
     control->ceiling_ino = raised(control->ceiling_ino, atomic_load(&store->next_ino) + CEILING_RANGE);
+    control->ceiling_txn = raised(control->ceiling_txn, atomic_load(&store->next_snapshot) + CEILING_RANGE);
     control->ceiling_lsn = raised(control->ceiling_lsn, log_end + CEILING_LSN_RANGE);
 }
 
@@ -154,6 +156,7 @@ static bool ceilings_are_near(const struct store *store)
 {
     return atomic_load(&store->next_ino) + CEILING_MARGIN >= atomic_load(&store->ceiling_ino) ||
            atomic_load(&store->next_rel) + CEILING_MARGIN >= atomic_load(&store->ceiling_rel) ||
+           atomic_load(&store->next_snapshot) + CEILING_MARGIN >= atomic_load(&store->ceiling_txn) ||
            cow_epoch(store->cow) + CEILING_MARGIN >= atomic_load(&store->ceiling_epoch);
 }
 
@@ -258,6 +261,7 @@ static void release_previous(struct store *store, const struct checkpoint *check
     store->durable_changes = checkpoint->changes;
     cow_holder_made_durable(store->cow, checkpoint->fork);
     cow_holder_close(store->cow, previous);
+    store_snapshots_release(store, checkpoint->changes);
     store_forget_referenced(store, cow_holder_at(checkpoint->fork));
     store_sweep_dead(store, "checkpoint");
     unlink_removable(store);
@@ -298,6 +302,7 @@ int store_checkpoint(struct store *store)
     mutex_lock(&store->checkpoint_lock);
     const int rc = store_checkpoint_locked(store, false);
     mutex_unlock(&store->checkpoint_lock);
+    store_snapshots_close(store);
     return rc;
 }
 
@@ -334,6 +339,7 @@ static void *checkpoint_thread(void *arg)
     struct store *store = arg;
     while (thread_wait(store, THREAD_PERIOD_MS)) {
         store_sweep_dead(store, "unlink");
+        store_snapshots_close(store);
         if (checkpoint_is_due(store)) {
             const int rc = store_checkpoint(store); /* a failure made the store read-only and was reported */
             (void)rc;

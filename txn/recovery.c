@@ -39,6 +39,10 @@ static int replay(struct store *store, const struct op_record *op)
     case OP_RENAME:
     case OP_DESTROY:
         return store_names_replay(store, store_live(store), op);
+    case OP_SNAPSHOT:
+    case OP_SNAPSHOT_DROP:
+    case OP_SNAPSHOT_RENAME:
+        return store_snapshot_replay(store, op);
     case OP_SETATTR:
     case OP_SETXATTR:
     case OP_REMOVEXATTR:

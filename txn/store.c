@@ -134,6 +134,8 @@ static void take_numbers(struct store *store)
 {
     const struct control *control = &store->control;
     store->log_start = control->ceiling_lsn;
+    store->first_rel = control->ceiling_rel;
+    atomic_store(&store->next_snapshot, control->ceiling_txn);
     atomic_store(&store->next_rel, PLANT(RELATION_NUMBERS_AGAIN) ? REL_CATALOG + 1 : control->ceiling_rel);
     atomic_store(&store->next_ino, PLANT(INODE_NUMBERS_AGAIN) ? INO_ROOT + 1 : control->ceiling_ino);
     atomic_store(&store->inode_count, control->inode_count);
@@ -225,6 +227,7 @@ static struct store *store_make(const struct store_options *options)
     mutex_init(&store->files_lock, LOCK_RANK_FILE_TABLE);
     mutex_init(&store->sweeps_lock, LOCK_RANK_LEAF);
     mutex_init(&store->referenced_lock, LOCK_RANK_LEAF);
+    mutex_init(&store->snapshots_lock, LOCK_RANK_SNAPSHOTS);
     mutex_init(&store->thread_lock, LOCK_RANK_LEAF);
     condvar_init(&store->thread_wake);
     condvar_init(&store->sync_wake);
@@ -252,6 +255,7 @@ static int store_free(struct store *store)
     store_forget_referenced(store, UINT64_MAX);
     free(store->referenced);
     store_recovery_forget_pages(store);
+    store_snapshots_free(store);
     if (store->cow != NULL && store->unfinished != NULL) {
         cow_holder_close(store->cow, store->unfinished);
     }
@@ -271,6 +275,7 @@ static int store_free(struct store *store)
     mutex_destroy(&store->files_lock);
     mutex_destroy(&store->sweeps_lock);
     mutex_destroy(&store->referenced_lock);
+    mutex_destroy(&store->snapshots_lock);
     mutex_destroy(&store->thread_lock);
     condvar_destroy(&store->thread_wake);
     condvar_destroy(&store->sync_wake);
@@ -302,6 +307,9 @@ static int open_all(struct store *store, const struct store_options *options, pi
     }
     take_numbers(store);
     rc = check_root(store);
+    if (rc == 0) {
+        rc = store_snapshots_adopt(store);
+    }
     if (rc == 0 && !store->read_only) {
         rc = make_writable(store, was_clean);
     }

@@ -179,6 +179,32 @@ int store_sync(struct store *store) WARN_UNUSED;
  * wait for other requests. -ENOMEM: it will not be called. */
 int store_sync_async(struct store *store, void (*done)(void *arg, int rc), void *arg) WARN_UNUSED;
 
+/* ---- snapshots ---- */
+
+/* A named version of the whole tree, read-only, in O(1); it survives restarts. As any operation it is logged, and durable with the next
+ * sync. Names as those of files, unique among snapshots. */
+struct store_snapshot;
+
+int store_snapshot_create(struct store *store, struct store_name name) WARN_UNUSED; /* -EEXIST, -ENAMETOOLONG */
+/* What only it used is free when a checkpoint that no longer names it is durable and nobody has it open. -ENOENT. */
+int store_snapshot_drop(struct store *store, struct store_name name) WARN_UNUSED;
+int store_snapshot_rename(struct store *store, struct store_name name, struct store_name new_name) WARN_UNUSED;
+/* Opens it for reading: its version stays until it is put back, also when it is dropped meanwhile. -ENOENT. */
+int store_snapshot_get(struct store *store, struct store_name name, struct store_snapshot **out_snapshot) WARN_UNUSED;
+void store_snapshot_put(struct store_snapshot *snapshot);
+struct view *store_snapshot_view(struct store_snapshot *snapshot);
+uint64_t store_snapshot_number(const struct store_snapshot *snapshot); /* never used again */
+struct store_snapshot_info {
+    uint64_t number;
+    const char *name;
+    size_t name_size;
+    int64_t created_ns;
+    epoch_no at;
+};
+/* Open ones, in order of their numbers; called under a lock: fn must not call the store. Non-zero stops and is handed on. */
+typedef int store_snapshot_fn(void *arg, const struct store_snapshot_info *info);
+int store_each_snapshot(struct store *store, store_snapshot_fn *fn, void *arg);
+
 /* ---- the rest ---- */
 
 struct store_space {

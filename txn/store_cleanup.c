@@ -93,6 +93,7 @@ static int compare_numbers(const void *a, const void *b)
 }
 
 struct unnamed_scan {
+    rel_no below;             /* numbers of this life may be about to be named */
     struct number_list named; /* sorted */
     struct number_list unnamed;
 };
@@ -106,7 +107,7 @@ static int judge_file(void *arg, const char *name, enum io_file_kind kind)
         return 0;
     }
     const uint64_t rel = strtoull(name, &end, 16);
-    if (*end != '\0' || rel == REL_CATALOG || rel == REL_NONE) {
+    if (*end != '\0' || rel == REL_CATALOG || rel == REL_NONE || rel >= scan->below) {
         return 0;
     }
     if (scan->named.count > 0 && bsearch(&rel, scan->named.numbers, scan->named.count, sizeof rel, compare_numbers)) {
@@ -142,7 +143,7 @@ static int remove_file(struct store *store, rel_no rel)
 
 int store_remove_unnamed_files(struct store *store)
 {
-    struct unnamed_scan scan = {0};
+    struct unnamed_scan scan = {.below = store->first_rel};
     struct frame_budget budget;
     int rc = frame_budget_take(store->cache, STORE_READ_PINS, 0, &budget);
     if (rc != 0) {

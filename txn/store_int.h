@@ -59,12 +59,14 @@ struct store {
     uint64_t checkpoint_log_bytes; /* log volume that brings a checkpoint */
     bool recovering;               /* the log is being replayed: nothing is logged, orphans may be opened */
 
+    rel_no first_rel; /* of this life */
     _Atomic rel_no next_rel;
     _Atomic ino_no next_ino;
     _Atomic epoch_no ceiling_epoch; /* as in control, for a look without the lock */
     _Atomic rel_no ceiling_rel;
     _Atomic ino_no ceiling_ino;
     _Atomic lsn_no ceiling_lsn;
+    _Atomic txn_no ceiling_txn;
     _Atomic uint64_t changes; /* operations applied in this life */
     _Atomic int64_t last_time_ns;
     _Atomic uint64_t inode_count;
@@ -89,6 +91,10 @@ struct store {
     struct mutex sweeps_lock; /* LOCK_RANK_LEAF */
     struct store_sweep sweeps[STORE_SWEEP_LINES];
     uint64_t sweep_count;
+
+    struct mutex snapshots_lock;      /* LOCK_RANK_SNAPSHOTS: the list, names, states, references */
+    struct store_snapshot *snapshots; /* open ones and those whose holder is not closed yet */
+    _Atomic uint64_t next_snapshot;   /* number */
 
     struct mutex referenced_lock;  /* LOCK_RANK_LEAF */
     struct referenced *referenced; /* relations that the log refers to pages of (COW-4) */
@@ -141,9 +147,9 @@ struct op_run {
     unsigned dropped_count;
     struct retire_list blocks; /* blocks that go without a content plan */
     int64_t inode_delta;
-    ino_no orphan; /* became one: marked once this is applied */
-    bool gate_held, catalog_held;
-    bool planning_pages; /* what can fail now is the room for pages */
+    ino_no orphan;                             /* became one: marked once this is applied */
+    bool gate_held, gate_closed, catalog_held; /* closed: held exclusively */
+    bool planning_pages;                       /* what can fail now is the room for pages */
 };
 
 /* ---- store_op.c ---- */
@@ -164,6 +170,7 @@ int op_begin(struct op_run *run, struct store *store, struct view *view, enum op
              const struct op_record *replay, unsigned edits, uint64_t content_bytes, uint64_t log_bytes,
              bool has_content) WARN_UNUSED;
 void op_enter_gate(struct op_run *run);
+void op_close_gate(struct op_run *run); /* exclusively, for an operation that forks */
 void op_lock_catalog(struct op_run *run);
 int op_finish(struct op_run *run) WARN_UNUSED;
 /* Undoes what was not applied, releases everything that the run holds. Harmless when repeated. */
@@ -223,6 +230,10 @@ void store_destroy_orphan_or_log(struct store *store, struct view *view, ino_no 
 int store_map_ensure(struct store *store, struct view *view, struct relation *relation, ino_no ino) WARN_UNUSED;
 int store_map_build_catalog(struct store *store) WARN_UNUSED;
 /* A relation that was just made; during recovery the log may refer to pages in a file that is there already. */
+/* Builds it anew: a snapshot of an earlier life is gone, and nobody knew what only it used. File lock held exclusively. */
+int store_map_rebuild(struct store *store, struct relation *relation, ino_no ino) WARN_UNUSED;
+/* The same for the catalog; takes the gate exclusively. */
+int store_map_rebuild_catalog(struct store *store) WARN_UNUSED;
 int store_map_init_new(struct store *store, struct relation *relation) WARN_UNUSED;
 
 /* ---- store_pages.c: log records that refer to pages (COW-4) ---- */
@@ -255,6 +266,16 @@ void store_thread_stop(struct store *store);
 /* One round of the log writer. */
 void store_log_step(struct store *store);
 void *store_log_thread(void *store_void);
+
+/* ---- store_snapshot.c ---- */
+/* At open: the snapshots that the catalog names become holders. */
+int store_snapshots_adopt(struct store *store) WARN_UNUSED;
+/* A checkpoint that forked when `changes` were applied is durable: snapshots that were dropped before may close. */
+void store_snapshots_release(struct store *store, uint64_t changes);
+/* Closes those that may; no lock held. */
+void store_snapshots_close(struct store *store);
+void store_snapshots_free(struct store *store);
+int store_snapshot_replay(struct store *store, const struct op_record *record) WARN_UNUSED;
 
 /* ---- recovery.c ---- */
 /* Starts a new log above everything that an earlier life used. */

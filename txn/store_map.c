@@ -170,13 +170,14 @@ static int build_add_catalog(void *arg, struct view *view)
     return block_set_add_catalog(build->set, build->store->diag, &view->root);
 }
 
-/* Hands the set to the map, run by run. */
+/* Hands the set to the map, run by run. What is free now may still be in the cache: a version that is gone was read. */
 static int build_hand_over(const struct block_set *set)
 {
     int rc = 0;
     block_no block = 0;
     while (block < set->blocks && rc == 0) {
         if (!block_set_has(set, block)) {
+            page_discard(set->relation, block);
             block++;
             continue;
         }
@@ -231,6 +232,22 @@ int store_map_ensure(struct store *store, struct view *view, struct relation *re
     cow_gate_enter(store->cow);
     const int rc = build_map(store, relation, ino, build_add_version);
     cow_gate_leave(store->cow);
+    return rc;
+}
+
+int store_map_rebuild(struct store *store, struct relation *relation, ino_no ino)
+{
+    cow_gate_enter(store->cow);
+    const int rc = build_map(store, relation, ino, build_add_version);
+    cow_gate_leave(store->cow);
+    return rc;
+}
+
+int store_map_rebuild_catalog(struct store *store)
+{
+    cow_gate_close(store->cow);
+    const int rc = build_map(store, store->catalog, INO_NONE, build_add_catalog);
+    cow_gate_open(store->cow);
     return rc;
 }
 

@@ -105,6 +105,13 @@ void op_enter_gate(struct op_run *run)
     run->gate_held = true;
 }
 
+void op_close_gate(struct op_run *run)
+{
+    cow_gate_close(run->store->cow);
+    run->gate_held = true;
+    run->gate_closed = true;
+}
+
 void op_lock_catalog(struct op_run *run)
 {
     assert(run->gate_held);
@@ -180,7 +187,9 @@ void op_release(struct op_run *run)
     if (run->catalog_held) {
         rwlock_unlock_exclusive(&run->view->catalog_lock);
     }
-    if (run->gate_held) {
+    if (run->gate_closed) {
+        cow_gate_open(run->store->cow);
+    } else if (run->gate_held) {
         cow_gate_leave(run->store->cow);
     }
     frame_budget_release(&run->budget);

@@ -1,0 +1,620 @@
+/*
+ * txn/store_snapshot.c - named snapshots: taken, listed, renamed, dropped, found again after a restart.
+ *
+ *   taken (a holder, an item of the catalog) --drop--> dropped (no item) --a checkpoint without it is durable, nobody has it open-->
+ *   closed: what only it saw is free
+ *
+ * SNAP-1 The item of a snapshot names the catalog root of its fork; it stands in the live tree from just behind the fork on, never in
+ *        the snapshot itself.
+ * SNAP-2 Its holder is closed only when a checkpoint that forked behind the drop is durable: until then a restart finds the item.
+ * SNAP-3 A holder that was found at a start (adopted) has no list of what left the live tree in earlier lives. When it closes, the maps
+ *        of the tables that it saw, and of the catalog, are built anew (FSM-3), and files that only it named are removed.
+ *
+ * Locking: snapshots_lock guards the list and what is in it; it is changed with the live catalog lock held too, so that the list and the
+ * catalog agree for whoever holds that.
+ */
+#include "txn/store_open.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct store_snapshot {
+    struct store *store;
+    struct store_snapshot *next;
+    uint64_t number;
+    char name[STORE_NAME_MAX];
+    size_t name_size;
+    int64_t created_ns;
+    struct holder *holder;
+    struct view *view;   /* NULL: nobody has opened it yet */
+    uint32_t refs;       /* who has it open */
+    bool adopted;        /* SNAP-3 */
+    epoch_no adopted_at; /* what its item says, until it is a holder */
+    struct catalog_root adopted_root;
+    bool dropped;
+    bool closable;            /* SNAP-2 */
+    uint64_t dropped_changes; /* operations applied when it was dropped */
+};
+
+#define SNAPSHOT_VALUE_MAX (sizeof(struct disk_snapshot) + STORE_NAME_MAX)
+
+static struct catalog_key snapshot_key(uint64_t number)
+{
+    return (struct catalog_key){.ino = INO_NONE, .type = ITEM_SNAPSHOT, .sub = number};
+}
+
+/* ---- the list ---- */
+
+static struct store_snapshot *find_locked(struct store *store, struct store_name name)
+{
+    struct store_snapshot *snapshot = store->snapshots;
+    while (snapshot != NULL && (snapshot->dropped || snapshot->name_size != name.size ||
+                                memcmp(snapshot->name, name.bytes, name.size) != 0)) {
+        snapshot = snapshot->next;
+    }
+    return snapshot;
+}
+
+static bool is_name_taken(struct store *store, struct store_name name)
+{
+    mutex_lock(&store->snapshots_lock);
+    const bool taken = find_locked(store, name) != NULL;
+    mutex_unlock(&store->snapshots_lock);
+    return taken;
+}
+
+static struct store_snapshot *find_number_locked(struct store *store, uint64_t number)
+{
+    struct store_snapshot *snapshot = store->snapshots;
+    while (snapshot != NULL && snapshot->number != number) {
+        snapshot = snapshot->next;
+    }
+    return snapshot;
+}
+
+/* The number of the snapshot of that name; 0: there is none. */
+static uint64_t number_of(struct store *store, struct store_name name)
+{
+    mutex_lock(&store->snapshots_lock);
+    const struct store_snapshot *snapshot = find_locked(store, name);
+    const uint64_t number = snapshot != NULL ? snapshot->number : 0;
+    mutex_unlock(&store->snapshots_lock);
+    return number;
+}
+
+/* Behind all with smaller numbers. */
+static void list_add(struct store *store, struct store_snapshot *snapshot)
+{
+    mutex_lock(&store->snapshots_lock);
+    struct store_snapshot **link = &store->snapshots;
+    while (*link != NULL && (*link)->number < snapshot->number) {
+        link = &(*link)->next;
+    }
+    snapshot->next = *link;
+    *link = snapshot;
+    mutex_unlock(&store->snapshots_lock);
+}
+
+static struct store_snapshot *snapshot_make(struct store *store, uint64_t number, struct store_name name)
+{
+    struct store_snapshot *snapshot = calloc(1, sizeof *snapshot);
+    if (snapshot != NULL) {
+        snapshot->store = store;
+        snapshot->number = number;
+        memcpy(snapshot->name, name.bytes, name.size);
+        snapshot->name_size = name.size;
+    }
+    return snapshot;
+}
+
+static int check_name(struct store_name name)
+{
+    if (name.size == 0) {
+        return -ENOENT;
+    }
+    return name.size > STORE_NAME_MAX ? -ENAMETOOLONG : 0;
+}
+
+/* ---- the operations ---- */
+
+/* One operation on snapshots. plan fills the batch; applied follows under the same locks. */
+struct snapshot_op {
+    struct store *store;
+    enum op_type type;
+    const struct op_record *replay;
+    bool forks; /* needs the gate exclusively */
+    struct store_name name;
+    uint64_t number;
+    struct store_snapshot *made; /* create */
+    bool is_applied;
+    int (*plan)(struct snapshot_op *so, struct op_run *run);
+    void (*applied)(struct snapshot_op *so);
+};
+
+static int snapshot_op_try(struct snapshot_op *so, struct op_retry *retry)
+{
+    struct op_run run;
+    int rc = op_begin(&run, so->store, store_live(so->store), so->type, so->replay, retry->edits, 0, 0, false);
+    if (rc != 0) {
+        return rc;
+    }
+    if (so->forks) {
+        op_close_gate(&run);
+    } else {
+        op_enter_gate(&run);
+    }
+    op_lock_catalog(&run);
+    rc = so->plan(so, &run);
+    if (rc == 0) {
+        rc = op_finish(&run);
+    }
+    if (rc == 0) {
+        so->applied(so);
+        so->is_applied = true;
+    }
+    op_note_retry(&run, rc, retry);
+    return op_end(&run, rc);
+}
+
+static int snapshot_op_run(struct snapshot_op *so)
+{
+    struct op_retry retry = {.edits = STORE_BATCH_EDITS};
+    int rc;
+    do {
+        rc = snapshot_op_try(so, &retry);
+    } while (op_wants_retry(so->store, rc, &retry));
+    return rc;
+}
+
+static int put_item(struct op_run *run, const struct store_snapshot *snapshot, struct store_name name)
+{
+    uint8_t value[SNAPSHOT_VALUE_MAX];
+    struct disk_snapshot disk = {
+        .at = le64_of(cow_holder_at(snapshot->holder)),
+        .catalog = disk_page_ptr_of(cow_holder_root(snapshot->holder).ptr),
+        .created_ns = le64_of((uint64_t)snapshot->created_ns),
+        .catalog_height = cow_holder_root(snapshot->holder).height,
+    };
+    memcpy(value, &disk, sizeof disk);
+    memcpy(value + sizeof disk, name.bytes, name.size);
+    const struct catalog_key key = snapshot_key(snapshot->number);
+    return catalog_batch_put(&run->batch, &key, value, sizeof disk + name.size);
+}
+
+static void set_record(struct op_run *run, const struct snapshot_op *so)
+{
+    run->op.ino = so->number;
+    run->op.name = (struct op_bytes){.data = so->name.bytes, .size = so->name.size};
+}
+
+/* Forks, and puts the item behind the fork (SNAP-1). */
+static int plan_create(struct snapshot_op *so, struct op_run *run)
+{
+    struct store_snapshot *made = so->made;
+    set_record(run, so);
+    if (is_name_taken(so->store, so->name)) {
+        return -EEXIST;
+    }
+    const int rc = cow_fork_locked(so->store->cow, HOLDER_SNAPSHOT, &made->holder);
+    if (rc != 0) {
+        return rc;
+    }
+    made->created_ns = run->op.time_ns;
+    return put_item(run, made, so->name);
+}
+
+static void created(struct snapshot_op *so)
+{
+    list_add(so->store, so->made);
+}
+
+static int create(struct store *store, struct store_name name, uint64_t number, const struct op_record *replay)
+{
+    struct store_snapshot *made = snapshot_make(store, number, name);
+    if (made == NULL) {
+        return -ENOMEM;
+    }
+    struct snapshot_op so = {.store = store,
+                             .type = OP_SNAPSHOT,
+                             .replay = replay,
+                             .forks = true,
+                             .name = name,
+                             .number = number,
+                             .made = made,
+                             .plan = plan_create,
+                             .applied = created};
+    struct op_retry retry = {.edits = STORE_BATCH_EDITS};
+    int rc;
+    do {
+        rc = snapshot_op_try(&so, &retry);
+        if (!so.is_applied && made->holder != NULL) {
+            cow_holder_close(store->cow, made->holder); /* the fork led nowhere */
+            made->holder = NULL;
+        }
+    } while (op_wants_retry(store, rc, &retry));
+    if (!so.is_applied) {
+        free(made);
+    }
+    return rc;
+}
+
+int store_snapshot_create(struct store *store, struct store_name name)
+{
+    const int rc = check_name(name);
+    return rc != 0 ? rc : create(store, name, atomic_fetch_add(&store->next_snapshot, 1), NULL);
+}
+
+static int require_item(struct snapshot_op *so, struct op_run *run)
+{
+    uint8_t value[SNAPSHOT_VALUE_MAX];
+    size_t size = 0;
+    const struct catalog_key key = snapshot_key(so->number);
+    return catalog_batch_get(&run->batch, &key, value, sizeof value, &size);
+}
+
+static int plan_drop(struct snapshot_op *so, struct op_run *run)
+{
+    const struct catalog_key key = snapshot_key(so->number);
+    set_record(run, so);
+    const int rc = require_item(so, run);
+    return rc != 0 ? rc : catalog_batch_remove(&run->batch, &key);
+}
+
+static void dropped(struct snapshot_op *so)
+{
+    mutex_lock(&so->store->snapshots_lock);
+    struct store_snapshot *snapshot = find_number_locked(so->store, so->number);
+    snapshot->dropped = true;
+    snapshot->dropped_changes = atomic_load(&so->store->changes);
+    mutex_unlock(&so->store->snapshots_lock);
+}
+
+static int drop(struct store *store, uint64_t number, const struct op_record *replay)
+{
+    struct snapshot_op so = {.store = store,
+                             .type = OP_SNAPSHOT_DROP,
+                             .replay = replay,
+                             .number = number,
+                             .plan = plan_drop,
+                             .applied = dropped};
+    return number == 0 ? -ENOENT : snapshot_op_run(&so);
+}
+
+int store_snapshot_drop(struct store *store, struct store_name name)
+{
+    return drop(store, number_of(store, name), NULL);
+}
+
+static int plan_rename(struct snapshot_op *so, struct op_run *run)
+{
+    set_record(run, so);
+    int rc = require_item(so, run);
+    if (rc == 0 && is_name_taken(so->store, so->name)) {
+        rc = -EEXIST;
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    mutex_lock(&so->store->snapshots_lock);
+    const struct store_snapshot *snapshot = find_number_locked(so->store, so->number);
+    mutex_unlock(&so->store->snapshots_lock);
+    return put_item(run, snapshot,
+                    so->name); /* it stays: only a drop takes it off, under the catalog lock that is held */
+}
+
+static void renamed(struct snapshot_op *so)
+{
+    mutex_lock(&so->store->snapshots_lock);
+    struct store_snapshot *snapshot = find_number_locked(so->store, so->number);
+    memcpy(snapshot->name, so->name.bytes, so->name.size);
+    snapshot->name_size = so->name.size;
+    mutex_unlock(&so->store->snapshots_lock);
+}
+
+static int rename_to(struct store *store, uint64_t number, struct store_name name, const struct op_record *replay)
+{
+    struct snapshot_op so = {.store = store,
+                             .type = OP_SNAPSHOT_RENAME,
+                             .replay = replay,
+                             .name = name,
+                             .number = number,
+                             .plan = plan_rename,
+                             .applied = renamed};
+    return number == 0 ? -ENOENT : snapshot_op_run(&so);
+}
+
+int store_snapshot_rename(struct store *store, struct store_name name, struct store_name new_name)
+{
+    const int rc = check_name(new_name);
+    return rc != 0 ? rc : rename_to(store, number_of(store, name), new_name, NULL);
+}
+
+int store_snapshot_replay(struct store *store, const struct op_record *record)
+{
+    const struct store_name name = {.bytes = record->name.data, .size = record->name.size};
+    if (record->type != OP_SNAPSHOT_DROP && check_name(name) != 0) {
+        return -EBADMSG;
+    }
+    switch (record->type) {
+    case OP_SNAPSHOT:
+        return create(store, name, record->ino, record);
+    case OP_SNAPSHOT_DROP:
+        return drop(store, record->ino, record);
+    case OP_SNAPSHOT_RENAME:
+        return rename_to(store, record->ino, name, record);
+    default:
+        return -EBADMSG;
+    }
+}
+
+/* ---- reading ---- */
+
+int store_snapshot_get(struct store *store, struct store_name name, struct store_snapshot **out_snapshot)
+{
+    int rc = 0;
+    mutex_lock(&store->snapshots_lock);
+    struct store_snapshot *snapshot = find_locked(store, name);
+    if (snapshot == NULL) {
+        rc = -ENOENT;
+    } else if (snapshot->view == NULL) {
+        rc = view_open_read_only(store->cow, snapshot->holder, &snapshot->view);
+    }
+    if (rc == 0) {
+        snapshot->refs++;
+        *out_snapshot = snapshot;
+    }
+    mutex_unlock(&store->snapshots_lock);
+    return rc;
+}
+
+void store_snapshot_put(struct store_snapshot *snapshot)
+{
+    struct store *store = snapshot->store;
+    mutex_lock(&store->snapshots_lock);
+    snapshot->refs--;
+    mutex_unlock(&store->snapshots_lock);
+}
+
+struct view *store_snapshot_view(struct store_snapshot *snapshot)
+{
+    return snapshot->view;
+}
+
+uint64_t store_snapshot_number(const struct store_snapshot *snapshot)
+{
+    return snapshot->number;
+}
+
+int store_each_snapshot(struct store *store, store_snapshot_fn *fn, void *arg)
+{
+    int rc = 0;
+    mutex_lock(&store->snapshots_lock);
+    for (struct store_snapshot *snapshot = store->snapshots; snapshot != NULL && rc == 0; snapshot = snapshot->next) {
+        if (!snapshot->dropped) {
+            const struct store_snapshot_info info = {.number = snapshot->number,
+                                                     .name = snapshot->name,
+                                                     .name_size = snapshot->name_size,
+                                                     .created_ns = snapshot->created_ns,
+                                                     .at = cow_holder_at(snapshot->holder)};
+            rc = fn(arg, &info);
+        }
+    }
+    mutex_unlock(&store->snapshots_lock);
+    return rc;
+}
+
+/* ---- closing (SNAP-2, SNAP-3) ---- */
+
+void store_snapshots_release(struct store *store, uint64_t changes)
+{
+    mutex_lock(&store->snapshots_lock);
+    for (struct store_snapshot *snapshot = store->snapshots; snapshot != NULL; snapshot = snapshot->next) {
+        snapshot->closable |= snapshot->dropped && snapshot->dropped_changes <= changes;
+    }
+    mutex_unlock(&store->snapshots_lock);
+}
+
+/* A table as a snapshot saw it. */
+struct seen_table {
+    ino_no ino;
+    rel_no rel;
+    ts_no ts;
+};
+
+struct seen_tables {
+    struct seen_table *tables;
+    size_t count, capacity;
+};
+
+static int note_table(void *arg, const struct catalog_key *key, const void *value, size_t value_size)
+{
+    struct seen_tables *seen = arg;
+    struct inode inode;
+    if (key->type != ITEM_INODE) {
+        return 0;
+    }
+    const int rc = inode_decode(key, value, value_size, &inode);
+    if (rc != 0 || inode.rel == REL_NONE) {
+        return rc;
+    }
+    if (seen->count == seen->capacity) {
+        const size_t capacity = seen->capacity != 0 ? seen->capacity * 2 : 64;
+        struct seen_table *tables = realloc(seen->tables, capacity * sizeof tables[0]);
+        if (tables == NULL) {
+            return -ENOMEM;
+        }
+        seen->tables = tables;
+        seen->capacity = capacity;
+    }
+    seen->tables[seen->count++] = (struct seen_table){.ino = inode.ino, .rel = inode.rel, .ts = inode.ts};
+    return 0;
+}
+
+static int list_tables(struct store *store, struct store_snapshot *snapshot, struct seen_tables *seen)
+{
+    const struct catalog_key first = {.ino = INO_ROOT};
+    const struct catalog_key last = {.ino = UINT64_MAX, .type = UINT8_MAX, .sub = UINT64_MAX};
+    struct frame_budget budget;
+    int rc = snapshot->view != NULL ? 0 : view_open_read_only(store->cow, snapshot->holder, &snapshot->view);
+    if (rc == 0) {
+        rc = store_read_enter(store, snapshot->view, &budget);
+    }
+    if (rc == 0) {
+        rc = catalog_scan(snapshot->view, &first, &last, note_table, seen);
+        store_read_leave(snapshot->view, &budget);
+    }
+    return rc;
+}
+
+/* Builds the map of one table anew, if it has one. */
+static int rebuild_table(struct store *store, const struct seen_table *table)
+{
+    struct store_file *file = NULL;
+    struct frame_budget budget;
+    int rc = store_file_open(store, store_live(store), table->ino, &file);
+    if (rc != 0) {
+        return rc == -EIO ? rc : 0; /* gone, and its relation with it */
+    }
+    rc = frame_budget_take(store->cache, STORE_READ_PINS, 0, &budget);
+    if (rc == 0) {
+        rwlock_lock_exclusive(&file->lock);
+        struct relation *relation = file->relation;
+        if (relation != NULL && relation_number(relation) == table->rel && fsm_is_ready(relation)) {
+            rc = store_map_rebuild(store, relation, table->ino);
+        }
+        rwlock_unlock_exclusive(&file->lock);
+        frame_budget_release(&budget);
+    }
+    store_file_close(file);
+    return rc;
+}
+
+static int rebuild_all(struct store *store, const struct seen_tables *seen)
+{
+    struct frame_budget budget;
+    int rc = frame_budget_take(store->cache, STORE_READ_PINS, 0, &budget);
+    if (rc == 0) {
+        rc = store_map_rebuild_catalog(store);
+        frame_budget_release(&budget);
+    }
+    for (size_t i = 0; i < seen->count && rc == 0; i++) {
+        rc = rebuild_table(store, &seen->tables[i]);
+    }
+    return rc != 0 ? rc : store_remove_unnamed_files(store);
+}
+
+static void close_snapshot(struct store *store, struct store_snapshot *snapshot)
+{
+    struct seen_tables seen = {0};
+    int rc = snapshot->adopted ? list_tables(store, snapshot, &seen) : 0;
+    if (snapshot->view != NULL) {
+        view_close(snapshot->view);
+    }
+    cow_holder_close(store->cow, snapshot->holder);
+    if (rc == 0 && snapshot->adopted) {
+        rc = rebuild_all(store, &seen);
+    }
+    if (rc != 0) {
+        diag_log(store->diag, DIAG_WARNING, "%s: space of a dropped snapshot is not free before the next start: %s",
+                 store->dir, strerror(-rc));
+    }
+    free(seen.tables);
+    free(snapshot);
+}
+
+/* Takes one that may be closed off the list. */
+static struct store_snapshot *take_closable(struct store *store)
+{
+    mutex_lock(&store->snapshots_lock);
+    struct store_snapshot **link = &store->snapshots;
+    while (*link != NULL && !((*link)->closable && (*link)->refs == 0)) {
+        link = &(*link)->next;
+    }
+    struct store_snapshot *snapshot = *link;
+    if (snapshot != NULL) {
+        *link = snapshot->next;
+    }
+    mutex_unlock(&store->snapshots_lock);
+    return snapshot;
+}
+
+void store_snapshots_close(struct store *store)
+{
+    struct store_snapshot *snapshot;
+    while ((snapshot = take_closable(store)) != NULL) {
+        close_snapshot(store, snapshot);
+    }
+}
+
+/* ---- at open and close of the store ---- */
+
+static int adopt_item(void *arg, const struct catalog_key *key, const void *value, size_t value_size)
+{
+    struct store *store = arg;
+    struct disk_snapshot disk;
+    if (value_size <= sizeof disk || value_size > SNAPSHOT_VALUE_MAX) {
+        return diag_damage(store->diag, "catalog", BLOCK_NONE, "snapshot", "item of %zu bytes", value_size);
+    }
+    memcpy(&disk, value, sizeof disk);
+    const struct catalog_root root = {.ptr = disk_page_ptr_get(&disk.catalog), .height = disk.catalog_height};
+    if (le64_get(disk.at) >= cow_epoch(store->cow)) {
+        return diag_damage(store->diag, "catalog", BLOCK_NONE, "snapshot", "epoch %llu is not in the past",
+                           (unsigned long long)le64_get(disk.at));
+    }
+    const struct store_name name = {.bytes = (const char *)value + sizeof disk, .size = value_size - sizeof disk};
+    struct store_snapshot *snapshot = snapshot_make(store, key->sub, name);
+    if (snapshot == NULL) {
+        return -ENOMEM;
+    }
+    snapshot->created_ns = (int64_t)le64_get(disk.created_ns);
+    snapshot->adopted = true;
+    snapshot->next = store->snapshots; /* of the roots; they become holders when the scan is over */
+    snapshot->holder = NULL;
+    store->snapshots = snapshot;
+    snapshot->adopted_at = le64_get(disk.at);
+    snapshot->adopted_root = root;
+    return 0;
+}
+
+int store_snapshots_adopt(struct store *store)
+{
+    const struct catalog_key first = {.ino = INO_NONE, .type = ITEM_SNAPSHOT, .sub = 0};
+    const struct catalog_key last = {.ino = INO_NONE, .type = ITEM_SNAPSHOT, .sub = UINT64_MAX};
+    struct view *live = store_live(store);
+    struct frame_budget budget;
+    int rc = store_read_enter(store, live, &budget);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = catalog_scan(live, &first, &last, adopt_item, store);
+    store_read_leave(live, &budget);
+    struct store_snapshot *found = store->snapshots; /* latest first */
+    store->snapshots = NULL;
+    while (found != NULL) {
+        struct store_snapshot *snapshot = found;
+        found = found->next;
+        if (rc == 0) {
+            rc = cow_adopt_holder(store->cow, HOLDER_SNAPSHOT, snapshot->adopted_at, snapshot->adopted_root,
+                                  &snapshot->holder);
+        }
+        if (rc == 0) {
+            list_add(store, snapshot);
+        } else {
+            free(snapshot);
+        }
+    }
+    return rc;
+}
+
+void store_snapshots_free(struct store *store)
+{
+    while (store->snapshots != NULL) {
+        struct store_snapshot *snapshot = store->snapshots;
+        store->snapshots = snapshot->next;
+        if (snapshot->view != NULL) {
+            view_close(snapshot->view);
+        }
+        free(snapshot); /* its holder goes with the cow */
+    }
+}
