@@ -10,6 +10,8 @@
  *   FILE-4  `unsynced` is set after a write ended and before its pages count as written, and taken back before the sync
  *           begins: a sync covers all pages that were written when it was asked for. Who finds `syncing` waits.
  *   FILE-5  A new file's name is durable once its directory was synced after its creation (dirs[].created, synced).
+ *   FILE-6  What is unsynced is open (FILE-2), so a sync needs no descriptor and never waits for one; `syncing` keeps the
+ *           file from being closed and from being removed.
  * Locking: registry.lock, never over I/O.
  */
 #include "bufcache/bufcache_int.h"
@@ -390,43 +392,44 @@ int relation_unlink_file(struct relation *relation)
 
 /* ---- sync ---- */
 
-static int sync_data(struct relation *relation)
+/* Waits for a sync under way. When another one is needed it is the caller's from here on: the file, which is open (FILE-6),
+ * is neither closed nor removed before finish_sync. NULL: none is needed. */
+static struct io_file *claim_sync(struct relation *relation)
 {
     struct registry *registry = registry_of(relation);
-    struct io_file *file;
-    int rc = relation_file_get(relation, &file);
-    if (rc < 0)
-        return rc;
+    struct io_file *file = NULL;
     mutex_lock(&registry->lock);
     while (relation->syncing)
         condvar_wait(&registry->change, &registry->lock);
-    const bool needed = relation->unsynced;
-    relation->syncing = needed;
-    relation->unsynced = false;
+    if (relation->unsynced) {
+        file = relation->file;
+        assert(file != NULL);
+        relation->file_users++;
+        relation->syncing = true;
+        relation->unsynced = false;
+    }
     mutex_unlock(&registry->lock);
-
-    if (needed)
-        rc = sync_file(relation, file);
-
-    mutex_lock(&registry->lock);
-    if (needed)
-        relation->syncing = false;
-    condvar_broadcast(&registry->change);
-    mutex_unlock(&registry->lock);
-    relation_file_put(relation, false);
-    return rc;
+    return file;
 }
 
-/* Waits for a sync under way; is another one needed? */
-static bool needs_sync(struct relation *relation)
+static void finish_sync(struct relation *relation)
 {
     struct registry *registry = registry_of(relation);
     mutex_lock(&registry->lock);
-    while (relation->syncing)
-        condvar_wait(&registry->change, &registry->lock);
-    const bool needed = relation->unsynced;
+    relation->syncing = false;
+    relation->file_users--;
+    condvar_broadcast(&registry->change);
     mutex_unlock(&registry->lock);
-    return needed;
+}
+
+static int sync_data(struct relation *relation)
+{
+    struct io_file *file = claim_sync(relation);
+    if (file == NULL)
+        return 0;
+    const int rc = sync_file(relation, file);
+    finish_sync(relation);
+    return rc;
 }
 
 static int sync_directory(struct relation *relation)
@@ -469,7 +472,7 @@ static int sync_name(struct relation *relation)
 int relation_sync(struct relation *relation)
 {
     int rc = bufcache_failed(relation->cache);
-    if (rc == 0 && needs_sync(relation))
+    if (rc == 0)
         rc = sync_data(relation);
     if (rc == 0)
         rc = sync_name(relation);
@@ -492,7 +495,7 @@ static void filesystem_sync_begin_locked(struct registry *registry, struct files
     struct relation *next;
     DL_FOREACH_SAFE2(registry->unsynced, relation, next, list_next)
     {
-        if (relation->tablespace != sync->tablespace || relation->syncing)
+        if (relation->tablespace != sync->tablespace || relation->syncing || !relation->unsynced)
             continue;
         relation_unlist_locked(relation);
         relation->syncing = true;
