@@ -91,6 +91,7 @@ struct log_reader_options {
     uint32_t segment_size; /* 0: LOG_SEGMENT_SIZE */
     lsn_no from;           /* a group starts here */
     lsn_no until;          /* stop here without looking further; 0: read to the end */
+    lsn_no *out_vouched;   /* all before it was durable when it was written to; NULL: not wanted */
 };
 
 /* Called for each record in order; position is that of its group. Non-zero stops and is handed on; -EBADMSG says that the record is bad

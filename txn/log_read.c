@@ -293,6 +293,9 @@ int log_read(const struct log_reader_options *options, log_record_fn *fn, void *
     }
     *out_torn = false;
     const int rc = read_all(&reader, fn, arg, out_end, out_torn);
+    if (rc == 0 && options->out_vouched != NULL) {
+        *options->out_vouched = reader.vouched;
+    }
     close_file(&reader);
     free(reader.batch);
     free(reader.group);

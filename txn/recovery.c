@@ -27,6 +27,7 @@ struct recovery {
     uint64_t records;
     uint64_t skipped; /* of damaged tables */
     lsn_no position;
+    lsn_no vouched; /* everything before it is surely on the medium */
 };
 
 static int replay(struct store *store, const struct op_record *op)
@@ -82,6 +83,7 @@ static int replay_record(void *arg, lsn_no position, const struct op_record *op)
 {
     struct recovery *recovery = arg;
     struct store *store = recovery->store;
+    store->recovery_by_value = position >= recovery->vouched;
     const int rc = replay(store, op);
     recovery->skipped += rc == 1;
     if (rc < 0) {
@@ -141,10 +143,12 @@ int store_recover(struct store *store)
     }
     diag_log(store->diag, DIAG_INFO, "redo starts at %" PRIu64, store->control.redo_lsn);
     store->recovering = true;
+    options.out_vouched = &recovery.vouched;
     int rc = log_read(&options, note_record, &recovery, &end, &torn);
     if (rc == 0) {
         bool ignored = false;
         options.until = end;
+        options.out_vouched = NULL;
         rc = log_read(&options, replay_record, &recovery, &end, &ignored);
     }
     store->recovering = false;

@@ -498,6 +498,59 @@ static struct content_change change_of_record(struct store_file *file, const str
     };
 }
 
+/* PAGES-5: one page's bytes are written anew, and its block, which was counted as used, leaves. */
+static int replay_page_by_value(struct store_file *file, const struct op_record *record, struct page_ptr leaf,
+                                uint64_t offset)
+{
+    struct store *store = file->store;
+    struct relation *relation = NULL;
+    struct frame_budget budget;
+    uint8_t bytes[PAGE_PAYLOAD_SIZE];
+    const struct content_root root = {.ptr = leaf, .bytes = sizeof bytes, .height = 1};
+    struct retire_list block = {0};
+    size_t got = 0;
+    int rc = relation_open(store->cache, TS_DEFAULT, record->rel, &relation);
+    if (rc == 0) {
+        rc = frame_budget_take(store->cache, STORE_READ_PINS, 0, &budget);
+    }
+    if (rc == 0) {
+        rc = content_read(relation, &root, 0, bytes, sizeof bytes, &got);
+        frame_budget_release(&budget);
+    }
+    if (rc == 0) {
+        struct content_change change = change_of_record(file, record);
+        change.type = OP_WRITE;
+        change.offset = offset;
+        change.bytes = bytes;
+        change.size = sizeof bytes;
+        rc = change_run(&change);
+    }
+    if (rc == 0) {
+        rc = retire_list_reserve(&block, relation, 1);
+    }
+    if (rc == 0) {
+        retire_list_add(&block, leaf);
+        cow_gate_enter(store->cow);
+        view_retire(file->view, &block);
+        cow_gate_leave(store->cow);
+    }
+    relation_unref(relation);
+    return rc;
+}
+
+static int replay_pages(struct store_file *file, const struct op_record *record, const struct content_change *pages)
+{
+    const struct page_ptr *leaves = (const struct page_ptr *)pages->bytes;
+    int rc = 0;
+    if (!file->store->recovery_by_value) {
+        return change_run(pages);
+    }
+    for (uint64_t i = 0; i < pages->size && rc == 0; i++) {
+        rc = replay_page_by_value(file, record, leaves[i], pages->offset + i * PAGE_PAYLOAD_SIZE);
+    }
+    return rc;
+}
+
 /* The three pieces of a write by reference, each at the end that the one before left. */
 static int replay_write_pages(struct store_file *file, const struct op_record *record)
 {
@@ -526,7 +579,7 @@ static int replay_write_pages(struct store_file *file, const struct op_record *r
     tail.size = record->data.size - head.size;
     int rc = head.size > 0 ? change_run(&head) : 0;
     if (rc == 0) {
-        rc = change_run(&pages);
+        rc = replay_pages(file, record, &pages);
     }
     if (rc == 0 && tail.size > 0) {
         rc = change_run(&tail);

@@ -99,6 +99,7 @@ struct store {
     struct mutex referenced_lock;  /* LOCK_RANK_LEAF */
     struct referenced *referenced; /* relations that the log refers to pages of (COW-4) */
     unsigned referenced_count, referenced_capacity;
+    bool recovery_by_value;                /* PAGES-5: the record that is being replayed is not vouched for */
     struct recovery_pages *recovery_pages; /* while recovering: what the log refers to */
 
     _Atomic uint64_t operations[64];
@@ -111,7 +112,7 @@ struct store {
     bool thread_stop;
     struct sync_request *sync_requests, *sync_last; /* waiting for the log thread, oldest first */
 
-    uint64_t redo_records, redo_ms; /* of the recovery that this life began with */
+    uint64_t redo_records, redo_ms;                       /* of the recovery that this life began with */
     _Atomic uint64_t check_done_bytes, check_total_bytes; /* of the store_check under way */
 };
 

@@ -8,6 +8,9 @@
  *         record. Their blocks count as used from the start, so nothing is allocated over them.
  * PAGES-4 What recovery reads may be in the system's page cache only, written by a life that was killed: the relation, its name too,
  *         is synced with recovery's checkpoint, also when nothing else of it is written.
+ * PAGES-5 A sync that failed may have left pages in the system's page cache that look written and never will be. So what a record
+ *         refers to stays where it is only when a later batch vouches for the record (then its pages were synced before the log was);
+ *         else replay copies it.
  *
  * Locking: referenced_lock guards the list; relations are synced without it.
  */
