@@ -230,7 +230,7 @@ static int prefetch_leaves(void *arg, const struct tree_entry *entries, unsigned
     return 0;
 }
 
-static int prefetch_hole(void *arg, uint64_t start, uint64_t bytes)
+static int ignore_hole(void *arg, uint64_t start, uint64_t bytes)
 {
     (void)arg;
     (void)start;
@@ -244,10 +244,53 @@ void content_prefetch(struct relation *relation, const struct content_root *root
                                       .from = offset,
                                       .to = read_end(root, offset, size),
                                       .leaves = prefetch_leaves,
-                                      .hole = prefetch_hole,
+                                      .hole = ignore_hole,
                                       .arg = relation};
     const int err = content_walk(&walk, root);
     (void)err; /* a hint: whoever reads gets the error */
+}
+
+struct warm_job {
+    struct content_tree tree;
+    uint64_t from, to;
+};
+
+/* Is a leaf cut by the range, or does it end before it with room for what comes? */
+static bool is_wanted(const struct warm_job *job, uint64_t start, uint64_t bytes)
+{
+    const uint64_t end = start + bytes;
+    const bool cut = (start < job->from && job->from < end) || (start < job->to && job->to < end);
+    return cut || (end <= job->from && bytes < PAGE_PAYLOAD_SIZE);
+}
+
+static int warm_leaves(void *arg, const struct tree_entry *entries, unsigned count, uint64_t start)
+{
+    const struct warm_job *job = arg;
+    int err = 0;
+    for (unsigned i = 0; i < count && err == 0; i++) {
+        if (is_wanted(job, start, entries[i].bytes)) {
+            struct frame *frame = NULL;
+            err = content_leaves_read(&job->tree, &entries[i], 1, &frame);
+            if (err == 0)
+                page_unpin(frame);
+        }
+        start += entries[i].bytes;
+    }
+    return err;
+}
+
+int content_warm(struct relation *relation, const struct content_root *root, uint64_t from, uint64_t to)
+{
+    const uint64_t first = from < root->bytes ? from : root->bytes;
+    const uint64_t end = to < root->bytes ? to : root->bytes;
+    struct warm_job job = {.tree = content_tree_of(relation), .from = first, .to = end};
+    const struct content_walk walk = {.tree = job.tree,
+                                      .from = first > 0 ? first - 1 : 0,
+                                      .to = end < root->bytes ? end + 1 : end,
+                                      .leaves = warm_leaves,
+                                      .hole = ignore_hole,
+                                      .arg = &job};
+    return content_walk(&walk, root);
 }
 
 /* ---- lseek ---- */

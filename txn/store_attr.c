@@ -104,7 +104,8 @@ int store_setattr(struct store *store, struct view *view, ino_no ino, unsigned s
     }
     if (rc == 0 && (set & SET_ATTRIBUTES) != 0) {
         struct setattr_arg sa = {.ino = ino, .set = set, .attr = attr, .out_attr = out_attr};
-        return store_op_run(store, view, OP_SETATTR, plan_setattr, &sa);
+        rc = store_warm_inode(store, view, ino);
+        return rc != 0 ? rc : store_op_run(store, view, OP_SETATTR, plan_setattr, &sa);
     }
     return rc != 0 ? rc : store_getattr(store, view, ino, out_attr);
 }
@@ -171,7 +172,8 @@ int store_setxattr(struct store *store, struct view *view, ino_no ino, const cha
         return -ERANGE;
     }
     struct xattr_arg xa = {.ino = ino, .name = name, .value = value, .value_size = value_size, .flags = flags};
-    return store_op_run(store, view, OP_SETXATTR, plan_setxattr, &xa);
+    const int rc = store_warm_inode(store, view, ino);
+    return rc != 0 ? rc : store_op_run(store, view, OP_SETXATTR, plan_setxattr, &xa);
 }
 
 static int plan_removexattr(struct op_run *run, void *arg)
@@ -191,7 +193,8 @@ int store_removexattr(struct store *store, struct view *view, ino_no ino, const 
         return -ERANGE;
     }
     struct xattr_arg xa = {.ino = ino, .name = name};
-    return store_op_run(store, view, OP_REMOVEXATTR, plan_removexattr, &xa);
+    const int rc = store_warm_inode(store, view, ino);
+    return rc != 0 ? rc : store_op_run(store, view, OP_REMOVEXATTR, plan_removexattr, &xa);
 }
 
 /* ---- replay ---- */

@@ -305,7 +305,8 @@ int store_create(struct store *store, struct view *view, ino_no parent, struct s
 {
     struct create_arg ca = {
         .parent = parent, .name = name, .mode = mode, .rdev = rdev, .who = who, .out_attr = out_attr};
-    return store_op_run(store, view, OP_CREATE, plan_create, &ca);
+    const int rc = store_warm_name(store, view, parent, name);
+    return rc != 0 ? rc : store_op_run(store, view, OP_CREATE, plan_create, &ca);
 }
 
 int store_symlink(struct store *store, struct view *view, ino_no parent, struct store_name name, const char *target,
@@ -317,7 +318,8 @@ int store_symlink(struct store *store, struct view *view, ino_no parent, struct 
     }
     struct create_arg ca = {
         .parent = parent, .name = name, .mode = S_IFLNK | 0777, .who = who, .target = target, .out_attr = out_attr};
-    return store_op_run(store, view, OP_CREATE, plan_create, &ca);
+    const int rc = store_warm_name(store, view, parent, name);
+    return rc != 0 ? rc : store_op_run(store, view, OP_CREATE, plan_create, &ca);
 }
 
 /* ---- link ---- */
@@ -376,7 +378,8 @@ int store_link(struct store *store, struct view *view, ino_no ino, ino_no new_pa
                struct store_attr *out_attr)
 {
     struct link_arg la = {.ino = ino, .parent = new_parent, .name = name, .out_attr = out_attr};
-    return store_op_run(store, view, OP_LINK, plan_link, &la);
+    const int rc = store_warm_name(store, view, new_parent, name);
+    return rc != 0 ? rc : store_op_run(store, view, OP_LINK, plan_link, &la);
 }
 
 /* ---- unlink, rmdir ---- */
@@ -417,13 +420,15 @@ static int plan_unlink(struct op_run *run, void *arg)
 int store_unlink(struct store *store, struct view *view, ino_no parent, struct store_name name)
 {
     struct unlink_arg ua = {.parent = parent, .name = name};
-    return store_op_run(store, view, OP_UNLINK, plan_unlink, &ua);
+    const int rc = store_warm_name(store, view, parent, name);
+    return rc != 0 ? rc : store_op_run(store, view, OP_UNLINK, plan_unlink, &ua);
 }
 
 int store_rmdir(struct store *store, struct view *view, ino_no parent, struct store_name name)
 {
     struct unlink_arg ua = {.parent = parent, .name = name, .dir = true};
-    return store_op_run(store, view, OP_RMDIR, plan_unlink, &ua);
+    const int rc = store_warm_name(store, view, parent, name);
+    return rc != 0 ? rc : store_op_run(store, view, OP_RMDIR, plan_unlink, &ua);
 }
 
 /* ---- rename ---- */
@@ -637,7 +642,13 @@ int store_rename(struct store *store, struct view *view, ino_no parent, struct s
         return -ENAMETOOLONG;
     }
     struct rename_arg ra = {.parent = parent, .parent2 = new_parent, .name = name, .name2 = new_name, .flags = flags};
-    const int rc = store_op_run(store, view, OP_RENAME, plan_rename, &ra);
+    int rc = store_warm_name(store, view, parent, name);
+    if (rc == 0) {
+        rc = store_warm_name(store, view, new_parent, new_name);
+    }
+    if (rc == 0) {
+        rc = store_op_run(store, view, OP_RENAME, plan_rename, &ra);
+    }
     return rc == RENAME_NOTHING_TO_DO ? 0 : rc;
 }
 

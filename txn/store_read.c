@@ -145,6 +145,44 @@ int store_parent(struct store *store, struct view *view, ino_no dir, ino_no *out
     return rc;
 }
 
+/* Only damage is the caller's business: what is not there, and a store that takes no changes, the operation finds itself. */
+static int warm_result(const struct store *store, int rc)
+{
+    return rc == -EIO && store_check_writable(store) == 0 ? rc : 0;
+}
+
+int store_warm_inode(struct store *store, struct view *view, ino_no ino)
+{
+    struct frame_budget budget;
+    struct inode inode;
+    int rc = store_read_enter(store, view, &budget);
+    if (rc == 0) {
+        rc = inode_get(view, ino, &inode);
+        store_read_leave(view, &budget);
+    }
+    return warm_result(store, rc);
+}
+
+int store_warm_name(struct store *store, struct view *view, ino_no parent, struct store_name name)
+{
+    struct frame_budget budget;
+    struct inode inode;
+    struct dirent_found found;
+    int rc = store_read_enter(store, view, &budget);
+    if (rc != 0) {
+        return warm_result(store, rc);
+    }
+    rc = inode_get(view, parent, &inode);
+    if (rc == 0) {
+        rc = dirent_find(view, &store->hash, parent, name.bytes, name.size, &found);
+    }
+    if (rc == 0) {
+        rc = inode_get(view, found.ino, &inode);
+    }
+    store_read_leave(view, &budget);
+    return warm_result(store, rc);
+}
+
 struct readdir_arg {
     struct store *store;
     struct view *view;

@@ -2,6 +2,7 @@
  * tests/model/test_store_edges.c - directed cases at the edges of the store: what is large goes away again, locks are
  * free when the last reference goes, counts survive a kill in the middle.
  */
+#include "table/cow_int.h"
 #include "tests/lib/mem_device.h"
 #include "tests/lib/test_support.h"
 #include "txn/store.h"
@@ -173,11 +174,110 @@ static void inode_made_during_a_checkpoint_is_counted_once(void **state)
     assert_int_equal(store_check(f->store), 0); /* counts inodes */
 }
 
+/* ---- reading before the gate ---- */
+
+struct gate_watch {
+    struct store *store;
+    unsigned reads, reads_under_gate;
+};
+
+static int watch_read(void *arg, const struct mem_event *event)
+{
+    struct gate_watch *watch = arg;
+    struct rwlock *gate = &store_cow(watch->store)->gate;
+    if (event->call != MEM_CALL_READ || strncmp(event->path, "/d/rel/", 7) != 0) {
+        return 0;
+    }
+    watch->reads++;
+    if (rwlock_try_lock_exclusive(gate)) {
+        rwlock_unlock_exclusive(gate);
+    } else {
+        watch->reads_under_gate++;
+    }
+    return 0;
+}
+
+#define NAMES 3000u /* of several catalog pages */
+
+static void change_cold(struct fixture *f, unsigned kind, ino_no table)
+{
+    struct view *live = store_live(f->store);
+    struct store_attr attr = {.size_bytes = 150 * PAGE_PAYLOAD_SIZE + 7, .mode = 0600}, after;
+    struct store_file *file = NULL;
+    char name[32], name2[32];
+    uint64_t end;
+    ino_no ino;
+    assert_int_equal(store_file_open(f->store, live, table, &file), 0);
+    switch (kind) {
+    case 0:
+        assert_int_equal(store_write(file, 0, "row", 3, STORE_WRITE_APPEND, &end), 0);
+        break;
+    case 1:
+        assert_int_equal(store_write(file, 200 * PAGE_PAYLOAD_SIZE + 9, name, sizeof name, 0, &end), 0);
+        break;
+    case 2:
+        assert_int_equal(store_setattr(f->store, live, table, STORE_SET_SIZE, &attr, &after), 0);
+        break;
+    case 3:
+        assert_int_equal(
+            store_allocate(file, 100, 100 * PAGE_PAYLOAD_SIZE, STORE_ALLOCATE_PUNCH | STORE_ALLOCATE_KEEP_SIZE), 0);
+        break;
+    case 4:
+        assert_int_equal(create(f, number_name(name, sizeof name, NAMES + 1), &ino), 0);
+        break;
+    case 5:
+        assert_int_equal(store_unlink(f->store, live, INO_ROOT, number_name(name, sizeof name, 77)), 0);
+        break;
+    case 6:
+        assert_int_equal(store_rename(f->store, live, INO_ROOT, number_name(name, sizeof name, 1234), INO_ROOT,
+                                      number_name(name2, sizeof name2, 2345), 0),
+                         0);
+        break;
+    default:
+        assert_int_equal(store_setattr(f->store, live, table - 1500, STORE_SET_MODE, &attr, &after), 0);
+        break;
+    }
+    store_file_close(file);
+}
+
+/* A fork waits for whoever is in the gate: nobody reads from the disk there. */
+static void cold_pages_are_read_before_the_gate(void **state)
+{
+    struct fixture *f = *state;
+    struct store_file *file;
+    char name[32];
+    ino_no ino;
+    uint64_t end;
+    const size_t size = 300 * PAGE_PAYLOAD_SIZE;
+    uint8_t *bytes = calloc(1, size);
+    assert_non_null(bytes);
+    for (uint32_t i = 0; i < NAMES; i++) {
+        assert_int_equal(create(f, number_name(name, sizeof name, i), &ino), 0);
+    }
+    assert_int_equal(store_file_open(f->store, store_live(f->store), ino, &file), 0);
+    assert_int_equal(store_write(file, 0, bytes, size, 0, &end), 0);
+    store_file_close(file);
+    free(bytes);
+    for (unsigned kind = 0; kind < 8; kind++) {
+        assert_int_equal(store_close(f->store), 0);
+        open_store(f);
+        struct gate_watch watch = {.store = f->store};
+        mem_device_set_hook(f->mem, watch_read, &watch);
+        change_cold(f, kind, ino);
+        mem_device_set_hook(f->mem, NULL, NULL);
+        assert_true(watch.reads > 0);
+        if (watch.reads_under_gate > 0) {
+            fail_msg("kind %u: %u of %u reads under the gate", kind, watch.reads_under_gate, watch.reads);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(inode_full_of_attributes_can_be_removed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bulk_tables_that_left_the_cache_are_forgotten, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(cold_pages_are_read_before_the_gate, set_up, tear_down),
         cmocka_unit_test_setup_teardown(inode_made_during_a_checkpoint_is_counted_once, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
