@@ -34,7 +34,8 @@ void crash_diag_init(struct crash_diag *diag);
 
 /* ---- fingerprints ---- */
 
-/* Of names, attributes, contents, link targets and extended attributes of the live tree. 0 or negative errno. */
+/* Of names, attributes, contents, link targets and extended attributes of the live tree and of each named snapshot. 0 or
+ * negative errno. */
 int crash_fingerprint(struct store *store, uint64_t *out_fingerprint);
 
 /* ---- lives ---- */

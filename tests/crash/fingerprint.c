@@ -1,5 +1,5 @@
 /*
- * tests/crash/fingerprint.c - one number for all that a reader can see of the live tree.
+ * tests/crash/fingerprint.c - one number for all that a reader can see of the live tree and of the named snapshots.
  */
 #include "tests/crash/crash.h"
 
@@ -20,6 +20,7 @@ struct found {
 
 struct walk {
     struct store *store;
+    struct view *view;
     uint64_t hash;
     struct found *queue; /* inodes to be looked into */
     size_t count, capacity;
@@ -72,7 +73,7 @@ static int add_entry(void *arg, const struct store_dir_entry *entry)
 static int mix_content(struct walk *walk, ino_no ino)
 {
     struct store_file *file = NULL;
-    int rc = store_file_open(walk->store, store_live(walk->store), ino, &file);
+    int rc = store_file_open(walk->store, walk->view, ino, &file);
     if (rc != 0) {
         return rc;
     }
@@ -89,7 +90,7 @@ static int mix_content(struct walk *walk, ino_no ino)
 
 static int mix_xattrs(struct walk *walk, ino_no ino)
 {
-    struct view *live = store_live(walk->store);
+    struct view *live = walk->view;
     char names[2048];
     size_t size = 0;
     int rc = store_listxattr(walk->store, live, ino, names, sizeof names, &size);
@@ -107,7 +108,7 @@ static int mix_xattrs(struct walk *walk, ino_no ino)
 static int mix_target(struct walk *walk, ino_no ino)
 {
     size_t size = 0;
-    const int rc = store_readlink(walk->store, store_live(walk->store), ino, (char *)walk->bytes, READ_BYTES, &size);
+    const int rc = store_readlink(walk->store, walk->view, ino, (char *)walk->bytes, READ_BYTES, &size);
     if (rc == 0) {
         mix(walk, walk->bytes, size);
     }
@@ -118,7 +119,7 @@ static int look_into(struct walk *walk, struct found found)
 {
     int rc = 0;
     if (S_ISDIR(found.mode)) {
-        rc = store_readdir(walk->store, store_live(walk->store), found.ino, 0, true, add_entry, walk);
+        rc = store_readdir(walk->store, walk->view, found.ino, 0, true, add_entry, walk);
     } else if (S_ISREG(found.mode)) {
         rc = mix_content(walk, found.ino);
     } else if (S_ISLNK(found.mode)) {
@@ -127,17 +128,68 @@ static int look_into(struct walk *walk, struct found found)
     return rc != 0 ? rc : mix_xattrs(walk, found.ino);
 }
 
+/* One view, added to the hash. */
+static int mix_view(struct walk *walk, struct view *view)
+{
+    struct store_attr root;
+    walk->view = view;
+    walk->count = 0;
+    int rc = store_getattr(walk->store, view, INO_ROOT, &root);
+    if (rc == 0) {
+        mix_attr(walk, &root);
+        rc = queue_add(walk, INO_ROOT, root.mode);
+    }
+    for (size_t i = 0; rc == 0 && i < walk->count; i++) {
+        rc = look_into(walk, walk->queue[i]);
+    }
+    return rc;
+}
+
+#define SNAPSHOTS_MAX 8u
+
+struct snapshot_names {
+    char names[SNAPSHOTS_MAX][256];
+    size_t sizes[SNAPSHOTS_MAX];
+    unsigned count;
+    struct walk *walk;
+};
+
+static int note_snapshot(void *arg, const struct store_snapshot_info *info)
+{
+    struct snapshot_names *names = arg;
+    if (names->count == SNAPSHOTS_MAX) {
+        return -E2BIG;
+    }
+    const uint64_t fields[] = {info->number, (uint64_t)info->created_ns};
+    mix(names->walk, fields, sizeof fields);
+    mix(names->walk, info->name, info->name_size);
+    memcpy(names->names[names->count], info->name, info->name_size);
+    names->sizes[names->count++] = info->name_size;
+    return 0;
+}
+
+static int mix_snapshots(struct walk *walk)
+{
+    struct snapshot_names names = {.walk = walk};
+    int rc = store_each_snapshot(walk->store, note_snapshot, &names);
+    for (unsigned i = 0; i < names.count && rc == 0; i++) {
+        struct store_snapshot *snapshot = NULL;
+        rc = store_snapshot_get(walk->store, (struct store_name){.bytes = names.names[i], .size = names.sizes[i]},
+                                &snapshot);
+        if (rc == 0) {
+            rc = mix_view(walk, store_snapshot_view(snapshot));
+            store_snapshot_put(snapshot);
+        }
+    }
+    return rc;
+}
+
 int crash_fingerprint(struct store *store, uint64_t *out_fingerprint)
 {
     struct walk walk = {.store = store, .bytes = malloc(READ_BYTES)};
-    struct store_attr root;
-    int rc = walk.bytes != NULL ? store_getattr(store, store_live(store), INO_ROOT, &root) : -ENOMEM;
+    int rc = walk.bytes != NULL ? mix_view(&walk, store_live(store)) : -ENOMEM;
     if (rc == 0) {
-        mix_attr(&walk, &root);
-        rc = queue_add(&walk, INO_ROOT, root.mode);
-    }
-    for (size_t i = 0; rc == 0 && i < walk.count; i++) {
-        rc = look_into(&walk, walk.queue[i]);
+        rc = mix_snapshots(&walk);
     }
     free(walk.queue);
     free(walk.bytes);

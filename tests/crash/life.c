@@ -438,6 +438,22 @@ static int operate_holder(struct life *life)
     return 0;
 }
 
+/* One of two snapshots is taken, renamed to the other's name, or dropped. */
+static int operate_snapshot(struct life *life)
+{
+    static const char *const names[] = {"before", "after"};
+    const unsigned index = (unsigned)below(life, 2);
+    const struct store_name name = {.bytes = names[index], .size = strlen(names[index])};
+    const struct store_name other = {.bytes = names[1 - index], .size = strlen(names[1 - index])};
+    note(life, "snapshot", index, 0);
+    int rc = store_snapshot_create(life->store, name);
+    if (rc == -EEXIST) {
+        rc =
+            chance(life, 20) ? store_snapshot_rename(life->store, name, other) : store_snapshot_drop(life->store, name);
+    }
+    return rc;
+}
+
 static int operate_reopen(struct life *life)
 {
     note(life, "reopen", 0, 0);
@@ -463,6 +479,7 @@ static const struct operation operations[] = {
     {operate_truncate, 40}, {operate_setxattr, 25},   {operate_removexattr, 10}, {operate_open, 45},
     {operate_close, 30},    {operate_write, 230},     {operate_allocate, 30},    {operate_sync, 60},
     {operate_step, 25},     {operate_checkpoint, 30}, {operate_holder, 45},      {operate_reopen, 6},
+    {operate_snapshot, 25},
 };
 
 static const struct operation *draw_operation(struct life *life)
