@@ -379,6 +379,9 @@ const char *store_read_only_reason(struct store *store)
     if (failure != NULL) {
         return failure;
     }
+    if (bufcache_failed(store->cache) != 0) {
+        return "a page could not be written";
+    }
     return store->read_only ? "mounted read-only" : NULL;
 }
 

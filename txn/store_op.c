@@ -23,9 +23,11 @@ int64_t store_now_ns(struct store *store)
     return now > last ? now : last;
 }
 
+/* The first page that cannot be written stops everything, although the log could go on: the next checkpoint will fail. */
 int store_check_writable(const struct store *store)
 {
-    return store->read_only || atomic_load(&store->failure) != NULL ? -EROFS : 0;
+    const bool failed = atomic_load(&store->failure) != NULL || bufcache_failed(store->cache) != 0;
+    return store->read_only || failed ? -EROFS : 0;
 }
 
 void store_fail(struct store *store, const char *reason, int rc)
