@@ -334,11 +334,21 @@ static bool thread_wait(struct store *store, uint64_t period_ms)
     return go_on;
 }
 
+/* Not beside store_check, which reads what durable checkpoints still see of dropped relations, nor beside a checkpoint, which
+ * sweeps itself. */
+static void sweep_unlinked(struct store *store)
+{
+    if (mutex_try_lock(&store->checkpoint_lock)) {
+        store_sweep_dead(store, "unlink");
+        mutex_unlock(&store->checkpoint_lock);
+    }
+}
+
 static void *checkpoint_thread(void *arg)
 {
     struct store *store = arg;
     while (thread_wait(store, THREAD_PERIOD_MS)) {
-        store_sweep_dead(store, "unlink");
+        sweep_unlinked(store);
         store_snapshots_close(store);
         if (checkpoint_is_due(store)) {
             const int rc = store_checkpoint(store); /* a failure made the store read-only and was reported */
@@ -378,7 +388,7 @@ void store_thread_stop(struct store *store)
 
 void store_step(struct store *store)
 {
-    store_sweep_dead(store, "unlink");
+    sweep_unlinked(store);
     bufcache_step(store->cache);
     if (!store->read_only) {
         store_log_step(store);
