@@ -18,6 +18,7 @@
 /* Outer to inner. */
 enum lock_rank {
     LOCK_RANK_STORE,        /* store-wide slow paths: checkpoint, open, close */
+    LOCK_RANK_RESERVE,      /* the space set aside for removals */
     LOCK_RANK_LOG_SYNC,     /* one sync of the log at a time */
     LOCK_RANK_LOG_WRITE,    /* one writer to the log's segments at a time */
     LOCK_RANK_LOG_SEGMENTS, /* segment files: making, finding, recycling */

@@ -270,6 +270,8 @@ static void release_previous(struct store *store, const struct checkpoint *check
         diag_log(store->diag, DIAG_WARNING, "%s: a log segment that is not needed any more could not be removed: %s",
                  store->dir, strerror(-rc));
     }
+    const int reserve_rc = store_reserve_restore(store);
+    (void)reserve_rc; /* then there is no room yet, and whoever needs some is told */
 }
 
 int store_checkpoint_locked(struct store *store, bool clean)

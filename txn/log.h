@@ -73,6 +73,8 @@ int log_sync_all(struct log *log) WARN_UNUSED;
 int log_step(struct log *log) WARN_UNUSED;
 /* Segments that lie wholly below this position are no longer needed: kept for reuse (one) or removed. */
 int log_recycle(struct log *log, lsn_no keep_from) WARN_UNUSED;
+/* Removes the segment that is kept for reuse. -ENOENT: there is none. */
+int log_drop_spare(struct log *log) WARN_UNUSED;
 
 struct log_stats {
     lsn_no end, written, synced;

@@ -274,6 +274,20 @@ int log_recycle(struct log *log, lsn_no keep_from)
     return rc;
 }
 
+int log_drop_spare(struct log *log)
+{
+    int rc = -ENOENT;
+    mutex_lock(&log->segments_lock);
+    if (log->reusable != 0) {
+        char path[LOG_PATH_SIZE];
+        log_segment_path(log->dir, log->reusable, path);
+        log->reusable = 0;
+        rc = io_unlink(log->dev, path);
+    }
+    mutex_unlock(&log->segments_lock);
+    return rc;
+}
+
 void log_segments_close(struct log *log)
 {
     for (unsigned i = 0; i < log->segment_count; i++) {

@@ -173,10 +173,25 @@ static int start_new_log(struct store *store, bool was_clean)
     return rc != 0 ? rc : store_log_forget_old(store);
 }
 
+/* On a full disk it goes where the reserve was, or where segments were that nobody needs any more. */
+static int open_new_log(struct store *store)
+{
+    int rc = store_log_open(store);
+    if (rc == -ENOSPC) {
+        rc = store_log_forget_old(store);
+        store_reserve_release(store);
+        rc = rc == 0 ? store_log_open(store) : rc;
+    }
+    return rc;
+}
+
 /* What a writable store does before anybody uses it. */
 static int make_writable(struct store *store, bool was_clean)
 {
     int rc = store_ceilings_raise(store);
+    if (rc == 0) {
+        rc = store_reserve_open(store);
+    }
     if (rc == 0) {
         rc = store_map_build_catalog(store);
     }
@@ -184,7 +199,7 @@ static int make_writable(struct store *store, bool was_clean)
         rc = store_recover(store);
     }
     if (rc == 0) {
-        rc = store_log_open(store);
+        rc = open_new_log(store);
     }
     if (rc == 0 && PLANT(OLD_LOG_REMOVED_EARLY)) {
         rc = store_log_forget_old(store);
@@ -224,6 +239,7 @@ static struct store *store_make(const struct store_options *options)
     store->bulk_min_bytes = options->bulk_min_bytes != 0 ? options->bulk_min_bytes : DEFAULT_BULK_MIN_BYTES;
     mutex_init(&store->checkpoint_lock, LOCK_RANK_STORE);
     mutex_init(&store->control_lock, LOCK_RANK_CONTROL);
+    mutex_init(&store->reserve_lock, LOCK_RANK_RESERVE);
     mutex_init(&store->files_lock, LOCK_RANK_FILE_TABLE);
     mutex_init(&store->sweeps_lock, LOCK_RANK_LEAF);
     mutex_init(&store->referenced_lock, LOCK_RANK_LEAF);
@@ -267,11 +283,14 @@ static int store_free(struct store *store)
     if (store->cache != NULL) {
         bufcache_close(store->cache);
     }
+    rc = store_reserve_close(store);
     if (store->lock_file != NULL) {
-        rc = io_close(store->lock_file);
+        const int lock_rc = io_close(store->lock_file);
+        rc = rc != 0 ? rc : lock_rc;
     }
     mutex_destroy(&store->checkpoint_lock);
     mutex_destroy(&store->control_lock);
+    mutex_destroy(&store->reserve_lock);
     mutex_destroy(&store->files_lock);
     mutex_destroy(&store->sweeps_lock);
     mutex_destroy(&store->referenced_lock);

@@ -60,6 +60,32 @@ static bool needs_relation(const struct content_change *change)
     return change->type == OP_WRITE || change->type == OP_WRITE_PAGES;
 }
 
+/* Cutting a tree of several pages to nothing drops its relation. True: done that way. */
+static bool drops_relation(const struct content_change *change, const struct inode *inode)
+{
+    return change->type == OP_RESIZE && change->size == 0 && inode->content_height >= 2;
+}
+
+/* Reads what planning will look at before the gate is entered, so that no fork waits for the disk. */
+static int warm_content(const struct content_change *change, const struct inode *inode)
+{
+    const struct content_root root = store_content_root(inode);
+    struct relation *relation = change->file->relation;
+    uint64_t blocks = 0;
+    int rc = 0;
+    if (relation != NULL && !fsm_is_ready(relation)) {
+        rc = content_count_blocks(relation, &root, &blocks); /* building its map goes over all inner pages */
+    }
+    if (rc != 0 || drops_relation(change, inode)) {
+        return rc;
+    }
+    if (change->type == OP_RESIZE) {
+        return content_warm(relation, &root, change->size, UINT64_MAX);
+    }
+    const uint64_t size = change->type == OP_WRITE_PAGES ? 0 : change->size;
+    return content_warm(relation, &root, change->offset, change->offset + size);
+}
+
 /* The file has a relation with a map, if it needs one (file lock held exclusively, gate not held). */
 static int ensure_relation(struct content_change *change, const struct inode *inode)
 {
@@ -182,12 +208,6 @@ static void change_inode(struct op_run *run, const struct content_change *change
     }
 }
 
-/* Cutting a tree of several pages to nothing drops its relation. True: done that way. */
-static bool drops_relation(const struct content_change *change, const struct inode *inode)
-{
-    return change->type == OP_RESIZE && change->size == 0 && inode->content_height >= 2;
-}
-
 /* ---- content by reference (COW-4) ---- */
 
 static bool may_refer(const struct content_change *change)
@@ -305,7 +325,10 @@ static int change_locked(struct op_run *run, struct content_change *change)
         return 0;
     }
     run->planning_pages = true;
-    rc = ensure_relation(change, &inode);
+    rc = warm_content(change, &inode);
+    if (rc == 0) {
+        rc = ensure_relation(change, &inode);
+    }
     if (rc == 0) {
         op_enter_gate(run);
         rc = change_under_gate(run, change, &inode);
@@ -325,6 +348,7 @@ static int change_try(struct content_change change, struct op_retry *retry)
     int rc =
         op_begin(&run, file->store, file->view, change.type, change.replay, retry->edits, new_bytes, log_bytes, true);
     if (rc != 0) {
+        op_note_retry(&run, rc, retry);
         return rc;
     }
     rwlock_lock_exclusive(&file->lock);

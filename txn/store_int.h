@@ -48,6 +48,9 @@ struct store {
     bool background;
     uint64_t checkpoint_interval_ns;
     struct io_file *lock_file;
+    struct mutex reserve_lock;    /* LOCK_RANK_RESERVE */
+    struct io_file *reserve_file; /* NULL: read-only */
+    _Atomic bool reserve_held;    /* false: spent (RESERVE-1); changed under reserve_lock */
     struct bufcache *cache;
     struct cow *cow;
     struct relation *catalog;
@@ -150,7 +153,7 @@ struct op_run {
     int64_t inode_delta;
     ino_no orphan;                             /* became one: marked once this is applied */
     bool gate_held, gate_closed, catalog_held; /* closed: held exclusively */
-    bool planning_pages;                       /* what can fail now is the room for pages */
+    bool planning_pages;                       /* what can fail now is the room for pages, or for the record */
 };
 
 /* ---- store_op.c ---- */
@@ -186,10 +189,12 @@ int op_drop_relation(struct op_run *run, const struct inode *inode) WARN_UNUSED;
 struct op_retry {
     unsigned edits;        /* catalog edits to allow for */
     unsigned wanted_edits; /* what the last try would have needed */
-    bool no_space;         /* the last try found no room for its pages (and not, say, for a value that is too large) */
-    bool checkpointed;
+    bool
+        no_space; /* the last try found no room for its pages or its record (and not, say, for a value that is too large) */
+    bool checkpointed, reserve_used;
+    bool may_use_reserve;
 };
-/* Before op_end: notes what the run ran out of. */
+/* Before op_end, or when op_begin failed: notes what the run ran out of. */
 void op_note_retry(const struct op_run *run, int rc, struct op_retry *retry);
 /* True: try again, with more edits or behind a checkpoint that was taken for it. No lock held. */
 bool op_wants_retry(struct store *store, int rc, struct op_retry *retry);
@@ -205,6 +210,10 @@ void store_fail(struct store *store, const char *reason, int rc);
 /* ---- store_read.c: budgets and locks around catalog reads ---- */
 int store_read_enter(struct store *store, struct view *view, struct frame_budget *out_budget) WARN_UNUSED;
 void store_read_leave(struct view *view, struct frame_budget *budget);
+/* Before an operation enters the gate: reads what it will look at, so that no fork waits for the disk. Cheap when all is
+ * in the cache. -EIO, said: the operation would meet the same. */
+int store_warm_inode(struct store *store, struct view *view, ino_no ino) WARN_UNUSED;
+int store_warm_name(struct store *store, struct view *view, ino_no parent, struct store_name name) WARN_UNUSED;
 void store_attr_of(const struct inode *inode, struct store_attr *out_attr);
 
 /* ---- store_file.c ---- */
@@ -262,6 +271,19 @@ int store_ceilings_ensure(struct store *store) WARN_UNUSED;
 int store_control_set_redo(struct store *store, lsn_no redo) WARN_UNUSED;
 int store_thread_start(struct store *store) WARN_UNUSED;
 void store_thread_stop(struct store *store);
+
+/* ---- store_reserve.c ---- */
+/* Sets the space aside; a full disk is no error. */
+int store_reserve_open(struct store *store) WARN_UNUSED;
+int store_reserve_close(struct store *store) WARN_UNUSED;
+/* Gives the space back to the disk. */
+void store_reserve_release(struct store *store);
+/* Sets it aside again. -ENOSPC: there is no room yet. */
+int store_reserve_restore(struct store *store) WARN_UNUSED;
+/* May such an operation use it? */
+bool store_reserve_may_use(const struct store *store, enum op_type type);
+/* RESERVE-1: -ENOSPC when it is spent and such an operation may not use it. No lock held. */
+int store_reserve_check(struct store *store, enum op_type type) WARN_UNUSED;
 
 /* ---- store_sync.c ---- */
 /* One round of the log writer. */

@@ -75,6 +75,10 @@ int op_begin(struct op_run *run, struct store *store, struct view *view, enum op
     if (rc == 0) {
         rc = store_ceilings_ensure(store);
     }
+    run->planning_pages = true;
+    if (rc == 0 && replay == NULL) {
+        rc = store_reserve_check(store, type);
+    }
     if (rc != 0) {
         return rc;
     }
@@ -98,6 +102,7 @@ int op_begin(struct op_run *run, struct store *store, struct view *view, enum op
     if (rc != 0) {
         frame_budget_release(&run->budget);
     }
+    run->planning_pages = rc != 0; /* a checkpoint makes room in the log as well */
     return rc;
 }
 
@@ -218,6 +223,7 @@ void op_note_retry(const struct op_run *run, int rc, struct op_retry *retry)
 {
     retry->wanted_edits = run->batch.count;
     retry->no_space = rc == -ENOSPC && run->planning_pages;
+    retry->may_use_reserve = store_reserve_may_use(run->store, run->op.type);
 }
 
 bool op_wants_retry(struct store *store, int rc, struct op_retry *retry)
@@ -226,9 +232,17 @@ bool op_wants_retry(struct store *store, int rc, struct op_retry *retry)
         retry->edits = retry->wanted_edits;
         return true;
     }
-    if (rc == -ENOSPC && retry->no_space && !retry->checkpointed && !store->recovering) {
+    if (rc != -ENOSPC || !retry->no_space) {
+        return false;
+    }
+    if (!retry->checkpointed && !store->recovering) {
         retry->checkpointed = true;
-        return store_checkpoint(store) == 0;
+        return store_sync(store) == 0 && store_checkpoint(store) == 0; /* segments go when they are synced as well */
+    }
+    if (!retry->reserve_used && retry->may_use_reserve) {
+        retry->reserve_used = true;
+        store_reserve_release(store);
+        return true;
     }
     return false;
 }
@@ -248,6 +262,7 @@ static int op_try(struct store *store, struct view *view, enum op_type type, con
     struct op_run run;
     int rc = op_begin(&run, store, view, type, replay, retry->edits, 0, 0, false);
     if (rc != 0) {
+        op_note_retry(&run, rc, retry);
         return rc;
     }
     op_enter_gate(&run);

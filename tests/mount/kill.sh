@@ -54,8 +54,10 @@ copy_and_remove() { # ROUND
             rm "$mnt/copies/$1.$((copy - 2))" || return
             echo "$1.$((copy - 2))" >>"$said/removed"
         fi
-        [ $((copy % 100)) != 0 ] || rm "$mnt"/copies/* || return
-        [ $((copy % 100)) != 0 ] || : >"$said/copies" >"$said/removed"
+        [ $((copy % 100)) = 0 ] || continue
+        rm "$mnt"/copies/* || return
+        : >"$said/copies"
+        : >"$said/removed"
     done
 }
 
@@ -81,7 +83,7 @@ verify_rows() { # WORKER
 }
 
 verify_names() {
-    local name wanted
+    local name
     same "wanderers" "$(cat "$mnt"/dirs/*/wanderer)" wandering
     name=$(basename "$(dirname "$mnt"/dirs/*/wanderer)")
     not_behind "wanderer" "${name/./ }" "$(tr . ' ' <"$said/wanderer")"
