@@ -80,7 +80,7 @@ const char *relation_file_path(const struct relation *relation);
 /* Explicit creation of the file. One that exists is taken as it is. Its directory is synced by the next relation_sync.
  */
 int relation_create_file(struct relation *relation) WARN_UNUSED;
-/* Blocks that the file holds now (a file size that is no multiple of BLOCK_SIZE is damage: -EIO). -EIO and a report
+/* Blocks that the file holds now; part of a block at its end does not count. -EIO and a report
  * naming the file when it is missing; *out_blocks 0 when relation_create_file was never called and none exists is not
  * possible through this call: use relation_file_exists first. Cached after the first call. */
 int relation_file_blocks(struct relation *relation, block_no *out_blocks) WARN_UNUSED;

@@ -250,15 +250,17 @@ void relation_file_put(struct relation *relation, bool written)
 
 /* ---- size ---- */
 
+/* A part of a block at the end is what an extension left that a kill or a power cut came upon (the filesystem's blocks may
+ * be smaller than ours): it counts as not there. */
 static int measure(struct relation *relation, struct io_file *file, block_no *out_blocks)
 {
     struct io_stat st;
     const int rc = io_stat_file(file, &st);
     if (rc < 0)
         return file_error(relation, "stat", rc);
-    if (st.size_bytes % BLOCK_SIZE != 0 || st.size_bytes / BLOCK_SIZE >= BLOCK_NONE)
+    if (st.size_bytes / BLOCK_SIZE >= BLOCK_NONE)
         return diag_damage(relation_diag(relation), relation->path, BLOCK_NONE, "size",
-                           "got %" PRIu64 " bytes, want a multiple of %u below %" PRIu64, st.size_bytes, BLOCK_SIZE,
+                           "got %" PRIu64 " bytes, want less than %" PRIu64, st.size_bytes,
                            (uint64_t)BLOCK_NONE * BLOCK_SIZE);
     *out_blocks = (block_no)(st.size_bytes / BLOCK_SIZE);
     atomic_store_explicit(&relation->blocks, *out_blocks, memory_order_release);
