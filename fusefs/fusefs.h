@@ -14,11 +14,13 @@
 struct fusefs_options {
     char *data_dir;
     char *mount_point;
-    char *log_path;            /* NULL: syslog (stderr in the foreground) */
-    uint64_t cache_size_bytes; /* 0: the store's default */
+    char *log_path;                  /* NULL: syslog (stderr in the foreground) */
+    uint64_t cache_size_bytes;       /* 0: the store's default */
     uint32_t checkpoint_interval_ms; /* 0: the store's default */
     uint64_t checkpoint_log_bytes;   /* 0: the store's default */
-    uint32_t max_threads; /* 0: max(16, 4 x CPUs) */
+    uint32_t snap_mode;              /* permission bits of MNT/.snap, if given; else 0755 */
+    uint32_t max_threads;            /* 0: max(16, 4 x CPUs) */
+    bool snap_mode_given;
     bool allow_other;
     bool read_only;
     bool no_exec;
@@ -50,6 +52,9 @@ const char *fusefs_options_help(void);
  * before the process has any thread.
  */
 int fusefs_run(const struct fusefs_options *options);
+
+/* Takes a snapshot of a mounted tree and makes it durable. Returns an exit status, as above. */
+int fusefs_take_snapshot(const char *mount_point, const char *name);
 
 /* Unmounts and waits until the daemon has closed the store and is gone. Returns an exit status, as above. */
 int fusefs_unmount(const char *mount_point);

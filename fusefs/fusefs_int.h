@@ -29,7 +29,8 @@ struct fusefs {
     int64_t started_ns;          /* wall clock */
     struct mutex syncs_lock;     /* LOCK_RANK_LEAF */
     struct condvar syncs_done;
-    unsigned syncs_waiting; /* replies that wait for a sync, guarded by syncs_lock */
+    unsigned syncs_waiting;               /* replies that wait for a sync, guarded by syncs_lock */
+    _Atomic int64_t snapshots_changed_ns; /* mtime of MNT/.snap */
 };
 
 static inline struct fusefs *fusefs_of(fuse_req_t req)
@@ -41,12 +42,12 @@ static inline struct fusefs *fusefs_of(fuse_req_t req)
 
 #define TIMEOUT_LONG_S (10.0 * 365 * 86400)
 
-void attr_to_stat(const struct store_attr *attr, struct stat *out_stat);
-/* Enters the node (one lookup) and fills in a reply that the kernel may keep. -ENOMEM. */
-int entry_make(struct fusefs *fs, struct view *view, const struct store_attr *attr,
+void attr_to_stat(const struct node_tree *tree, const struct store_attr *attr, struct stat *out_stat);
+/* Enters the node (one lookup) and fills in a reply that the kernel may keep. The tree is held. -ENOMEM. */
+int entry_make(struct fusefs *fs, struct node_tree *tree, const struct store_attr *attr,
                struct fuse_entry_param *out_entry) WARN_UNUSED;
 /* Answers with an entry for `attr`. */
-void reply_entry(fuse_req_t req, struct view *view, const struct store_attr *attr);
+void reply_entry(fuse_req_t req, struct node_tree *tree, const struct store_attr *attr);
 /* -ENOENT of a call on a node means that its inode is gone: ESTALE makes the kernel walk the path again. */
 int stale_if_gone(int rc);
 /* Answers with -rc. */
@@ -54,14 +55,17 @@ void reply_error(fuse_req_t req, int rc);
 
 /* ---- names (names.c) ---- */
 
-/* May `name` be made in (or moved into) that directory? 0, or -EBUSY, -EINVAL, -EROFS, -ENAMETOOLONG. */
+/* May this node be changed? 0, or -EROFS: it is virtual, or in a snapshot. */
+int node_check_writable(const struct node_identity *node) WARN_UNUSED;
+/* May `name` be made in (or moved into) that directory? 0, or -EBUSY, -EINVAL, -EROFS, -ENAMETOOLONG; -EPERM: MNT/.snap. */
 int name_check_new(const struct node_identity *dir, const char *name) WARN_UNUSED;
-/* May it be removed from (or moved out of) it? 0, or -EBUSY, -ENOENT, -EROFS, -ENAMETOOLONG. */
+/* May it be removed from (or moved out of) it? 0, or -EBUSY, -ENOENT, -EROFS, -ENAMETOOLONG; -EPERM: MNT/.snap. */
 int name_check_old(const struct node_identity *dir, const char *name) WARN_UNUSED;
 /* May it be looked up in the store? 0, -ENOENT or -ENAMETOOLONG. */
 int name_check_lookup(const struct node_identity *dir, const char *name) WARN_UNUSED;
-/* Is it the directory of system tables? */
+/* Is it the directory of system tables? Of snapshots? */
 bool name_is_system(const struct node_identity *dir, const char *name);
+bool name_is_snapshots(const struct node_identity *dir, const char *name);
 
 /* ---- open files (handles.c) ---- */
 
@@ -107,12 +111,32 @@ void reply_when_durable(fuse_req_t req, size_t written);
 
 /* ---- virtual files (system_tables.c) ---- */
 
+/* Inode numbers from the top of what st_ino may be: those of trees (fusefs/nodes.h) never get there. */
+#define SYSTEM_INO_TOP ((UINT64_C(1) << 53) - 1)
+
+/* Is it virtual? (MNT/.snap is, too.) */
 bool system_is_node(const struct node_identity *node);
 void system_stat(ino_no ino, struct stat *out_stat);
 void system_lookup_directory(fuse_req_t req); /* MNT/.tblfs */
 void system_lookup(fuse_req_t req, const struct node_identity *dir, const char *name);
 void system_readdir(fuse_req_t req, const struct node_identity *dir, size_t size, uint64_t after, bool plus);
 void system_open(fuse_req_t req, const struct node_identity *node, struct fuse_file_info *fi);
+
+/* ---- MNT/.snap (snapshots.c) ---- */
+
+#define SNAPSHOTS_INO (SYSTEM_INO_TOP - 64)
+
+void snapshots_init(struct fusefs *fs);
+bool snapshots_is_node(const struct node_identity *node);
+void snapshots_reply_attr(fuse_req_t req);
+void snapshots_lookup_directory(fuse_req_t req);
+void snapshots_lookup(fuse_req_t req, const char *name);
+void snapshots_readdir(fuse_req_t req, size_t size, uint64_t after, bool plus);
+void snapshots_mkdir(fuse_req_t req, const char *name);
+void snapshots_rmdir(fuse_req_t req, const char *name);
+/* Flags as store_rename's; -EPERM unless both are MNT/.snap. */
+void snapshots_rename(fuse_req_t req, const struct node_identity *from, const char *name,
+                      const struct node_identity *to, const char *new_name, unsigned store_flags);
 
 /* ---- operations ---- */
 

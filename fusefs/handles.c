@@ -17,6 +17,7 @@
 static void open_file_destroy(struct open_file *open)
 {
     store_file_close(open->file);
+    node_tree_let_go(open->tree); /* NODE-4: the view was the file's until here */
     append_guard_destroy(&open->guard);
     free(open);
 }
@@ -44,6 +45,8 @@ static int open_file_new(struct fusefs *fs, const struct node_identity *node, st
         free(open);
         return stale_if_gone(rc);
     }
+    open->tree = node->tree;
+    node_tree_hold(open->tree);
     struct store_attr attr;
     open->set_id = store_file_getattr(open->file, &attr) != 0 || (attr.mode & (S_ISUID | S_ISGID)) != 0;
     append_guard_init(&open->guard);

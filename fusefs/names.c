@@ -2,7 +2,7 @@
  * fusefs/names.c - the few names that are not the user's.
  *
  * .txn, .snap, .tablespace and .tblfs belong to tblfs at the root of the mount only; .commit in every directory: it
- * always looks up as missing, so that making it can mean something.
+ * always looks up as missing, so that making it can mean something. In a snapshot nothing can be made or removed.
  *
  * Locking: none, nothing is shared.
  */
@@ -15,7 +15,7 @@
 
 static bool is_root(const struct node_identity *dir)
 {
-    return dir->view != NODE_VIEW_VIRTUAL && dir->ino == INO_ROOT;
+    return node_tree_is_live(dir->tree) && dir->ino == INO_ROOT;
 }
 
 static bool is_reserved_at_root(const char *name)
@@ -43,6 +43,22 @@ bool name_is_system(const struct node_identity *dir, const char *name)
     return is_root(dir) && strcmp(name, ".tblfs") == 0;
 }
 
+bool name_is_snapshots(const struct node_identity *dir, const char *name)
+{
+    return is_root(dir) && strcmp(name, ".snap") == 0;
+}
+
+int node_check_writable(const struct node_identity *node)
+{
+    return node_tree_is_live(node->tree) ? 0 : -EROFS;
+}
+
+/* What holds for every name in it. */
+static int check_directory(const struct node_identity *dir)
+{
+    return snapshots_is_node(dir) ? -EPERM : node_check_writable(dir);
+}
+
 int name_check_lookup(const struct node_identity *dir, const char *name)
 {
     if (is_too_long(name))
@@ -56,8 +72,9 @@ int name_check_new(const struct node_identity *dir, const char *name)
 {
     if (is_too_long(name))
         return -ENAMETOOLONG;
-    if (dir->view == NODE_VIEW_VIRTUAL)
-        return -EROFS;
+    const int rc = check_directory(dir);
+    if (rc != 0)
+        return rc;
     if (is_root(dir) && is_reserved_at_root(name))
         return -EBUSY;
     return is_commit(name) ? -EINVAL : 0;
@@ -67,8 +84,9 @@ int name_check_old(const struct node_identity *dir, const char *name)
 {
     if (is_too_long(name))
         return -ENAMETOOLONG;
-    if (dir->view == NODE_VIEW_VIRTUAL)
-        return -EROFS;
+    const int rc = check_directory(dir);
+    if (rc != 0)
+        return rc;
     if (is_root(dir) && is_reserved_at_root(name))
         return -EBUSY;
     return is_commit(name) ? -ENOENT : 0;

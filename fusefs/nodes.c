@@ -1,7 +1,12 @@
 /*
  * fusefs/nodes.c - see the header.
  *
- * Two hash tables over the same nodes: by id for what the kernel asks, by (view, inode) for what lookups find.
+ * Two hash tables over the same nodes: by id for what the kernel asks, by (view, inode) for what lookups find. Trees are
+ * a list: the live one, and one for each snapshot that the kernel has looked into.
+ *
+ *   tree of a snapshot: known --node_tree_drop--> gone --last node_tree_let_go--> released --last node forgotten--> freed
+ *
+ * A snapshot's tree that is not dropped stays until the table goes: the version that it holds is kept by its name anyway.
  */
 #include "fusefs/nodes.h"
 
@@ -21,10 +26,25 @@ struct node_key {
     ino_no ino;
 };
 
+struct node_tree {
+    struct node_table *table;
+    struct view *view; /* not to be looked at when gone and not held */
+    uint64_t view_id;
+    uint64_t number; /* of the snapshot; 0: the live tree */
+    uint64_t place;  /* NODE-5 */
+    void *owner;
+    node_tree_release_fn *release; /* NULL: the live tree, which needs no holding */
+    unsigned holds;                /* all below: guarded by the table's lock */
+    uint64_t nodes;
+    bool gone;
+    bool released;
+    struct node_tree *next;
+};
+
 struct node {
     uint64_t id;
     struct node_key key;
-    struct view *view;
+    struct node_tree *tree; /* NULL: virtual */
     uint32_t type;
     uint64_t lookups;
     struct open_file *open;  /* NULL: not open */
@@ -39,11 +59,12 @@ struct node_table {
     struct node *nodes_by_key;
     uint64_t next_id;
     uint64_t open_files;
+    struct node_tree *trees; /* the live one is the first */
 };
 
-static struct node_key key_of(struct view *view, ino_no ino)
+static struct node_key key_of(const struct node_tree *tree, ino_no ino)
 {
-    return (struct node_key){.view_id = view == NODE_VIEW_VIRTUAL ? VIEW_ID_VIRTUAL : view->id, .ino = ino};
+    return (struct node_key){.view_id = tree == NODE_TREE_VIRTUAL ? VIEW_ID_VIRTUAL : tree->view_id, .ino = ino};
 }
 
 static struct node *find_by_id_locked(struct node_table *table, uint64_t id)
@@ -73,10 +94,29 @@ static bool insert_locked(struct node_table *table, struct node *node)
     return false;
 }
 
+static void tree_unlink_locked(struct node_tree *tree)
+{
+    struct node_tree **link = &tree->table->trees;
+    while (*link != tree)
+        link = &(*link)->next;
+    *link = tree->next;
+    free(tree);
+}
+
+static void tree_free_if_unused_locked(struct node_tree *tree)
+{
+    if (tree->released && tree->holds == 0 && tree->nodes == 0)
+        tree_unlink_locked(tree);
+}
+
 static void remove_locked(struct node_table *table, struct node *node)
 {
     HASH_DELETE(by_id, table->nodes_by_id, node);
     HASH_DELETE(by_key, table->nodes_by_key, node);
+    if (node->tree != NODE_TREE_VIRTUAL) {
+        node->tree->nodes--;
+        tree_free_if_unused_locked(node->tree);
+    }
     free(node->last);
     free(node);
 }
@@ -88,22 +128,218 @@ static void remove_if_unused_locked(struct node_table *table, struct node *node)
         remove_locked(table, node);
 }
 
-static struct node *make_locked(struct node_table *table, struct view *view, const struct node_key *key, uint32_t type)
+static struct node *make_locked(struct node_table *table, struct node_tree *tree, const struct node_key *key,
+                                uint32_t type)
 {
     struct node *node = calloc(1, sizeof *node);
     if (node == NULL)
         return NULL;
     node->id = table->next_id;
     node->key = *key;
-    node->view = view;
+    node->tree = tree;
     node->type = type;
     if (!insert_locked(table, node)) {
         free(node);
         return NULL;
     }
+    if (tree != NODE_TREE_VIRTUAL)
+        tree->nodes++;
     table->next_id++;
     return node;
 }
+
+/* ---- trees ---- */
+
+static struct node_tree *tree_make(struct node_table *table, struct view *view, uint64_t number)
+{
+    struct node_tree *tree = calloc(1, sizeof *tree);
+    if (tree != NULL) {
+        tree->table = table;
+        tree->view = view;
+        tree->view_id = view->id;
+        tree->number = number;
+    }
+    return tree;
+}
+
+struct node_tree *node_table_live(struct node_table *table)
+{
+    return table->trees;
+}
+
+struct view *node_tree_view(const struct node_tree *tree)
+{
+    return tree->view;
+}
+
+bool node_tree_is_live(const struct node_tree *tree)
+{
+    return tree != NODE_TREE_VIRTUAL && tree->number == 0;
+}
+
+static uint64_t st_ino_of(uint64_t place, ino_no ino)
+{
+    return ino >> NODE_INO_BITS == 0 ? (place << NODE_INO_BITS) + ino : ino;
+}
+
+uint64_t node_tree_st_ino(const struct node_tree *tree, ino_no ino)
+{
+    return tree == NODE_TREE_VIRTUAL ? ino : st_ino_of(tree->place, ino);
+}
+
+static struct node_tree *tree_find_locked(struct node_table *table, uint64_t number)
+{
+    struct node_tree *tree = table->trees;
+    while (tree != NULL && (tree->gone || tree->number != number))
+        tree = tree->next;
+    return tree;
+}
+
+/* The same one in each mount, as a rule. */
+static uint64_t preferred_place(uint64_t number)
+{
+    return number % NODE_PLACES_MAX + 1;
+}
+
+static bool place_is_taken_locked(const struct node_table *table, uint64_t place)
+{
+    const struct node_tree *tree = table->trees;
+    while (tree != NULL && tree->place != place)
+        tree = tree->next;
+    return tree != NULL;
+}
+
+/* 0: all are taken. */
+static uint64_t choose_place_locked(const struct node_table *table, uint64_t number)
+{
+    uint64_t place = preferred_place(number);
+    for (uint64_t tried = 0; tried < NODE_PLACES_MAX; tried++) {
+        if (!place_is_taken_locked(table, place))
+            return place;
+        place = place % NODE_PLACES_MAX + 1;
+    }
+    return 0;
+}
+
+/* Behind the live one. */
+static int tree_add_locked(struct node_table *table, struct node_tree *tree)
+{
+    tree->place = choose_place_locked(table, tree->number);
+    if (tree->place == 0)
+        return -ENFILE;
+    tree->next = table->trees->next;
+    table->trees->next = tree;
+    return 0;
+}
+
+int node_tree_enter(struct node_table *table, uint64_t number, struct view *view, void *owner,
+                    node_tree_release_fn *release, struct node_tree **out_tree, bool *out_made)
+{
+    int rc = 0;
+    struct node_tree *fresh = tree_make(table, view, number);
+    if (fresh == NULL)
+        return -ENOMEM;
+    fresh->owner = owner;
+    fresh->release = release;
+    mutex_lock(&table->lock);
+    struct node_tree *tree = tree_find_locked(table, number);
+    if (tree == NULL) {
+        tree = fresh;
+        rc = tree_add_locked(table, fresh);
+    }
+    if (rc == 0)
+        tree->holds++;
+    mutex_unlock(&table->lock);
+    if (rc != 0 || tree != fresh)
+        free(fresh);
+    if (rc == 0) {
+        *out_tree = tree;
+        *out_made = tree == fresh;
+    }
+    return rc;
+}
+
+void node_tree_hold(struct node_tree *tree)
+{
+    if (tree == NODE_TREE_VIRTUAL || tree->release == NULL)
+        return;
+    mutex_lock(&tree->table->lock);
+    assert(tree->holds > 0);
+    tree->holds++;
+    mutex_unlock(&tree->table->lock);
+}
+
+/* What is to be called once the lock is given back, if anything. */
+struct tree_release {
+    node_tree_release_fn *release;
+    void *owner;
+};
+
+static struct tree_release release_if_unused_locked(struct node_tree *tree)
+{
+    struct tree_release due = {.release = NULL};
+    if (tree->gone && tree->holds == 0 && !tree->released) {
+        due = (struct tree_release){.release = tree->release, .owner = tree->owner};
+        tree->released = true;
+        tree_free_if_unused_locked(tree);
+    }
+    return due;
+}
+
+static void release_due(struct tree_release due)
+{
+    if (due.release != NULL)
+        due.release(due.owner);
+}
+
+void node_tree_let_go(struct node_tree *tree)
+{
+    if (tree == NODE_TREE_VIRTUAL || tree->release == NULL)
+        return;
+    struct node_table *table = tree->table;
+    mutex_lock(&table->lock);
+    assert(tree->holds > 0);
+    tree->holds--;
+    const struct tree_release due = release_if_unused_locked(tree);
+    mutex_unlock(&table->lock);
+    release_due(due);
+}
+
+void node_tree_drop(struct node_table *table, uint64_t number)
+{
+    struct tree_release due = {.release = NULL};
+    mutex_lock(&table->lock);
+    struct node_tree *tree = tree_find_locked(table, number);
+    if (tree != NULL) {
+        tree->gone = true;
+        due = release_if_unused_locked(tree);
+    }
+    mutex_unlock(&table->lock);
+    release_due(due);
+}
+
+uint64_t node_snapshot_st_ino(struct node_table *table, uint64_t number, ino_no ino)
+{
+    mutex_lock(&table->lock);
+    const struct node_tree *tree = tree_find_locked(table, number);
+    const uint64_t place = tree != NULL ? tree->place : preferred_place(number);
+    mutex_unlock(&table->lock);
+    return st_ino_of(place, ino);
+}
+
+/* At the end: whoever still holds one will not come back. */
+static void trees_free(struct node_table *table)
+{
+    while (table->trees != NULL) {
+        struct node_tree *tree = table->trees;
+        table->trees = tree->next;
+        if (tree->release != NULL && !tree->released)
+            tree->release(tree->owner);
+        free(tree);
+    }
+}
+
+/* ---- the table ---- */
 
 int node_table_new(struct view *root_view, struct node_table **out_table)
 {
@@ -112,10 +348,14 @@ int node_table_new(struct view *root_view, struct node_table **out_table)
         return -ENOMEM;
     mutex_init(&table->lock, LOCK_RANK_NODES);
     table->next_id = NODE_ID_ROOT;
-    const struct node_key key = key_of(root_view, INO_ROOT);
-    mutex_lock(&table->lock);
-    const struct node *root = make_locked(table, root_view, &key, S_IFDIR);
-    mutex_unlock(&table->lock);
+    table->trees = tree_make(table, root_view, 0);
+    const struct node *root = NULL;
+    if (table->trees != NULL) {
+        const struct node_key key = key_of(table->trees, INO_ROOT);
+        mutex_lock(&table->lock);
+        root = make_locked(table, table->trees, &key, S_IFDIR);
+        mutex_unlock(&table->lock);
+    }
     if (root == NULL) {
         node_table_free(table);
         return -ENOMEM;
@@ -132,28 +372,48 @@ void node_table_free(struct node_table *table)
     {
         remove_locked(table, node);
     }
+    trees_free(table);
     mutex_destroy(&table->lock);
     free(table);
+}
+
+/* ---- nodes ---- */
+
+static void identify_locked(const struct node *node, struct node_identity *out_identity)
+{
+    struct node_tree *tree = node->tree;
+    *out_identity = (struct node_identity){.id = node->id, .tree = tree, .ino = node->key.ino, .type = node->type};
+    if (tree != NODE_TREE_VIRTUAL) {
+        out_identity->view = tree->view;
+        tree->holds += tree->release != NULL ? 1 : 0;
+    }
 }
 
 int node_find(struct node_table *table, uint64_t id, struct node_identity *out_identity)
 {
     mutex_lock(&table->lock);
     const struct node *node = find_by_id_locked(table, id);
-    if (node != NULL)
-        *out_identity = (struct node_identity){.id = id, .view = node->view, .ino = node->key.ino, .type = node->type};
+    const bool found = node != NULL && (node->tree == NODE_TREE_VIRTUAL || !node->tree->gone);
+    if (found)
+        identify_locked(node, out_identity);
     mutex_unlock(&table->lock);
-    return node == NULL ? -ESTALE : 0;
+    return found ? 0 : -ESTALE;
 }
 
-int node_enter(struct node_table *table, struct view *view, ino_no ino, uint32_t type, uint64_t *out_id)
+void node_release(struct node_identity *identity)
 {
-    const struct node_key key = key_of(view, ino);
+    node_tree_let_go(identity->tree);
+    *identity = NODE_NONE;
+}
+
+int node_enter(struct node_table *table, struct node_tree *tree, ino_no ino, uint32_t type, uint64_t *out_id)
+{
+    const struct node_key key = key_of(tree, ino);
     int rc = -ENOMEM;
     mutex_lock(&table->lock);
     struct node *node = find_by_key_locked(table, &key);
     if (node == NULL)
-        node = make_locked(table, view, &key, type & S_IFMT);
+        node = make_locked(table, tree, &key, type & S_IFMT);
     if (node != NULL) {
         node->lookups++;
         *out_id = node->id;
@@ -175,9 +435,9 @@ void node_forget(struct node_table *table, uint64_t id, uint64_t count)
     mutex_unlock(&table->lock);
 }
 
-void node_note_last(struct node_table *table, struct view *view, const struct store_attr *attr)
+void node_note_last(struct node_table *table, struct node_tree *tree, const struct store_attr *attr)
 {
-    const struct node_key key = key_of(view, attr->ino);
+    const struct node_key key = key_of(tree, attr->ino);
     mutex_lock(&table->lock);
     struct node *node = find_by_key_locked(table, &key);
     if (node != NULL && node->last == NULL)
@@ -270,5 +530,8 @@ void node_table_get_stats(struct node_table *table, struct node_table_stats *out
     mutex_lock(&table->lock);
     out_stats->nodes = HASH_CNT(by_id, table->nodes_by_id);
     out_stats->open_files = table->open_files;
+    out_stats->snapshots = 0;
+    for (const struct node_tree *tree = table->trees->next; tree != NULL; tree = tree->next)
+        out_stats->snapshots++;
     mutex_unlock(&table->lock);
 }

@@ -47,10 +47,10 @@ static int64_t time_ns_of(struct timespec time)
     return time_ns;
 }
 
-void attr_to_stat(const struct store_attr *attr, struct stat *out_stat)
+void attr_to_stat(const struct node_tree *tree, const struct store_attr *attr, struct stat *out_stat)
 {
     *out_stat = (struct stat){
-        .st_ino = attr->ino,
+        .st_ino = node_tree_st_ino(tree, attr->ino),
         .st_mode = attr->mode,
         .st_nlink = attr->nlink,
         .st_uid = attr->uid,
@@ -65,23 +65,24 @@ void attr_to_stat(const struct store_attr *attr, struct stat *out_stat)
     };
 }
 
-int entry_make(struct fusefs *fs, struct view *view, const struct store_attr *attr, struct fuse_entry_param *out_entry)
+int entry_make(struct fusefs *fs, struct node_tree *tree, const struct store_attr *attr,
+               struct fuse_entry_param *out_entry)
 {
     uint64_t id;
-    const int rc = node_enter(fs->nodes, view, attr->ino, attr->mode & S_IFMT, &id);
+    const int rc = node_enter(fs->nodes, tree, attr->ino, attr->mode & S_IFMT, &id);
     if (rc != 0)
         return rc;
     *out_entry = (struct fuse_entry_param){
         .ino = id, .generation = 0, .attr_timeout = TIMEOUT_LONG_S, .entry_timeout = TIMEOUT_LONG_S};
-    attr_to_stat(attr, &out_entry->attr);
+    attr_to_stat(tree, attr, &out_entry->attr);
     return 0;
 }
 
-void reply_entry(fuse_req_t req, struct view *view, const struct store_attr *attr)
+void reply_entry(fuse_req_t req, struct node_tree *tree, const struct store_attr *attr)
 {
     struct fusefs *fs = fusefs_of(req);
     struct fuse_entry_param entry;
-    const int rc = entry_make(fs, view, attr, &entry);
+    const int rc = entry_make(fs, tree, attr, &entry);
     if (rc != 0)
         reply_error(req, rc);
     else if (fuse_reply_entry(req, &entry) != 0)
@@ -108,20 +109,43 @@ static int node_getattr(struct fusefs *fs, const struct node_identity *node, str
     return rc;
 }
 
-static void reply_attr(fuse_req_t req, const struct store_attr *attr)
+static void reply_attr(fuse_req_t req, const struct node_tree *tree, const struct store_attr *attr)
 {
     struct stat stat;
-    attr_to_stat(attr, &stat);
+    attr_to_stat(tree, attr, &stat);
     (void)fuse_reply_attr(req, &stat, TIMEOUT_LONG_S);
+}
+
+/* What is open in a snapshot that was dropped still has its attributes. False: it is not open. */
+static bool reply_attr_of_open(fuse_req_t req, fuse_ino_t ino)
+{
+    struct fusefs *fs = fusefs_of(req);
+    struct store_attr attr;
+    struct open_file *open = node_open_use(fs->nodes, ino);
+    if (open == NULL)
+        return false;
+    const int rc = store_file_getattr(open->file, &attr);
+    if (rc != 0)
+        reply_error(req, rc);
+    else
+        reply_attr(req, open->tree, &attr);
+    open_file_unuse(fs, ino);
+    return true;
 }
 
 void serve_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity node;
+    NODE_SCOPED node = NODE_NONE;
     struct store_attr attr;
     (void)fi;
     int rc = node_find(fs->nodes, ino, &node);
+    if (rc == -ESTALE && reply_attr_of_open(req, ino))
+        return;
+    if (rc == 0 && snapshots_is_node(&node)) {
+        snapshots_reply_attr(req);
+        return;
+    }
     if (rc == 0 && system_is_node(&node)) {
         struct stat stat;
         system_stat(node.ino, &stat);
@@ -133,7 +157,7 @@ void serve_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     if (rc != 0)
         reply_error(req, rc);
     else
-        reply_attr(req, &attr);
+        reply_attr(req, node.tree, &attr);
 }
 
 /* STORE_SET_* of what libfuse calls FUSE_SET_ATTR_*. Change times are the store's business. */
@@ -198,13 +222,13 @@ static int node_setattr(struct fusefs *fs, const struct node_identity *node, uns
 void serve_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *stat, int to_set, struct fuse_file_info *fi)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity node;
+    NODE_SCOPED node = NODE_NONE;
     struct store_attr attr;
     unsigned set = set_of(to_set);
     (void)fi;
     int rc = node_find(fs->nodes, ino, &node);
-    if (rc == 0 && system_is_node(&node))
-        rc = -EROFS;
+    if (rc == 0)
+        rc = node_check_writable(&node);
     if (rc == 0 && (set & STORE_SET_SIZE) != 0 && stat->st_size < 0)
         rc = -EINVAL;
     if (rc == 0) {
@@ -214,7 +238,7 @@ void serve_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *stat, int to_set
     if (rc != 0)
         reply_error(req, rc);
     else
-        reply_attr(req, &attr);
+        reply_attr(req, node.tree, &attr);
 }
 
 void serve_statfs(fuse_req_t req, fuse_ino_t ino)
@@ -266,7 +290,7 @@ static void reply_xattr(fuse_req_t req, const char *buffer, size_t capacity, siz
 void serve_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity node;
+    NODE_SCOPED node = NODE_NONE;
     char *buffer = NULL;
     size_t value_size = 0;
     int rc = xattr_check_name(name);
@@ -288,7 +312,7 @@ void serve_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t siz
 void serve_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity node;
+    NODE_SCOPED node = NODE_NONE;
     unsigned store_flags = 0;
     if ((flags & XATTR_CREATE) != 0)
         store_flags |= STORE_XATTR_CREATE;
@@ -297,8 +321,8 @@ void serve_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char
     int rc = xattr_check_name(name);
     if (rc == 0)
         rc = node_find(fs->nodes, ino, &node);
-    if (rc == 0 && system_is_node(&node))
-        rc = -EROFS;
+    if (rc == 0)
+        rc = node_check_writable(&node);
     if (rc == 0)
         rc = stale_if_gone(store_setxattr(fs->store, node.view, node.ino, name, value, size, store_flags));
     reply_error(req, rc);
@@ -349,7 +373,7 @@ static int list_names(struct fusefs *fs, const struct node_identity *node, char 
 void serve_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity node;
+    NODE_SCOPED node = NODE_NONE;
     char *names = NULL;
     size_t names_size = 0;
     int rc = node_find(fs->nodes, ino, &node);
@@ -369,12 +393,12 @@ void serve_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 void serve_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity node;
+    NODE_SCOPED node = NODE_NONE;
     int rc = xattr_check_name(name);
     if (rc == 0)
         rc = node_find(fs->nodes, ino, &node);
-    if (rc == 0 && system_is_node(&node))
-        rc = -EROFS;
+    if (rc == 0)
+        rc = node_check_writable(&node);
     if (rc == 0)
         rc = stale_if_gone(store_removexattr(fs->store, node.view, node.ino, name));
     reply_error(req, rc);

@@ -60,7 +60,10 @@ static int open_node(fuse_req_t req, const struct node_identity *node, struct fu
 {
     struct fusefs *fs = fusefs_of(req);
     struct handle *handle = NULL;
-    int rc = handle_open(fs, node, (fi->flags & O_ACCMODE) == O_RDWR, &handle);
+    const bool writes = (fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC) != 0;
+    int rc = writes ? node_check_writable(node) : 0;
+    if (rc == 0)
+        rc = handle_open(fs, node, (fi->flags & O_ACCMODE) == O_RDWR, &handle);
     if (rc != 0)
         return rc;
     if ((fi->flags & O_TRUNC) != 0) /* with O_RDONLY too: the kernel has checked that the caller may write */
@@ -77,7 +80,7 @@ static int open_node(fuse_req_t req, const struct node_identity *node, struct fu
 void serve_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity node;
+    NODE_SCOPED node = NODE_NONE;
     int rc = node_find(fs->nodes, ino, &node);
     if (rc == 0 && system_is_node(&node)) {
         system_open(req, &node, fi);
@@ -107,14 +110,15 @@ static int create_or_find(fuse_req_t req, const struct node_identity *dir, const
 }
 
 /* Enters the node of a file just made and opens it. On failure nothing stays. */
-static int enter_and_open(fuse_req_t req, struct view *view, const struct store_attr *attr, struct fuse_file_info *fi,
-                          struct fuse_entry_param *out_entry)
+static int enter_and_open(fuse_req_t req, const struct node_identity *dir, const struct store_attr *attr,
+                          struct fuse_file_info *fi, struct fuse_entry_param *out_entry)
 {
     struct fusefs *fs = fusefs_of(req);
-    int rc = entry_make(fs, view, attr, out_entry);
+    int rc = entry_make(fs, dir->tree, attr, out_entry);
     if (rc != 0)
         return rc;
-    const struct node_identity node = {.id = out_entry->ino, .view = view, .ino = attr->ino, .type = S_IFREG};
+    const struct node_identity node = {
+        .id = out_entry->ino, .tree = dir->tree, .view = dir->view, .ino = attr->ino, .type = S_IFREG};
     rc = open_node(req, &node, fi);
     if (rc != 0)
         node_forget(fs->nodes, out_entry->ino, 1);
@@ -126,7 +130,7 @@ static int enter_and_open(fuse_req_t req, struct view *view, const struct store_
 void serve_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity dir;
+    NODE_SCOPED dir = NODE_NONE;
     struct store_attr attr;
     struct fuse_entry_param entry;
     int rc = node_find(fs->nodes, parent, &dir);
@@ -135,7 +139,7 @@ void serve_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mo
     if (rc == 0)
         rc = create_or_find(req, &dir, name, mode, fi->flags, &attr);
     if (rc == 0)
-        rc = enter_and_open(req, dir.view, &attr, fi, &entry);
+        rc = enter_and_open(req, &dir, &attr, fi, &entry);
     if (rc != 0) {
         reply_error(req, rc);
     } else if (fuse_reply_create(req, &entry, fi) != 0) {

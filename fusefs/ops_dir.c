@@ -23,7 +23,7 @@
 struct listing {
     fuse_req_t req;
     struct fusefs *fs;
-    struct view *view;
+    struct node_tree *tree;
     bool plus;
     char *buffer;
     size_t size, used;
@@ -34,7 +34,7 @@ struct listing {
 /* False: no room. */
 static bool listing_add_plain(struct listing *listing, const char *name, ino_no ino, uint32_t type, uint64_t cookie)
 {
-    const struct stat stat = {.st_ino = ino, .st_mode = type};
+    const struct stat stat = {.st_ino = node_tree_st_ino(listing->tree, ino), .st_mode = type};
     const size_t room = listing->size - listing->used;
     const size_t needed =
         fuse_add_direntry(listing->req, listing->buffer + listing->used, room, name, &stat, (off_t)cookie);
@@ -49,7 +49,7 @@ static bool listing_add_nodeless(struct listing *listing, const char *name, ino_
 {
     if (!listing->plus)
         return listing_add_plain(listing, name, ino, type, cookie);
-    const struct fuse_entry_param entry = {.attr = {.st_ino = ino, .st_mode = type}};
+    const struct fuse_entry_param entry = {.attr = {.st_ino = node_tree_st_ino(listing->tree, ino), .st_mode = type}};
     const size_t room = listing->size - listing->used;
     const size_t needed =
         fuse_add_direntry_plus(listing->req, listing->buffer + listing->used, room, name, &entry, (off_t)cookie);
@@ -65,7 +65,7 @@ static bool listing_add_plus(struct listing *listing, const char *name, const st
     const size_t room = listing->size - listing->used;
     if (fuse_add_direntry_plus(listing->req, NULL, 0, name, NULL, 0) > room)
         return false;
-    if (entry_make(listing->fs, listing->view, from->attr, &entry) != 0) /* no memory for a node */
+    if (entry_make(listing->fs, listing->tree, from->attr, &entry) != 0) /* no memory for a node */
         return listing_add_nodeless(listing, name, from->ino, from->mode_type, from->cookie);
     listing->used +=
         fuse_add_direntry_plus(listing->req, listing->buffer + listing->used, room, name, &entry, (off_t)from->cookie);
@@ -97,9 +97,13 @@ static int listing_add_dots(struct listing *listing, const struct node_identity 
         *out_room = listing_add_nodeless(listing, ".", dir->ino, S_IFDIR, COOKIE_DOT);
     if (after >= COOKIE_DOTDOT || !*out_room)
         return 0;
-    const int rc = store_parent(listing->fs->store, dir->view, dir->ino, &parent);
-    if (rc != 0)
-        return stale_if_gone(rc);
+    if (dir->ino == INO_ROOT && !node_tree_is_live(dir->tree)) {
+        parent = SNAPSHOTS_INO;
+    } else {
+        const int rc = store_parent(listing->fs->store, dir->view, dir->ino, &parent);
+        if (rc != 0)
+            return stale_if_gone(rc);
+    }
     *out_room = listing_add_nodeless(listing, "..", parent, S_IFDIR, COOKIE_DOTDOT);
     return 0;
 }
@@ -120,9 +124,9 @@ static void listing_undo(struct listing *listing)
         node_forget(listing->fs->nodes, listing->entered[index], 1);
 }
 
-static int listing_init(struct listing *listing, fuse_req_t req, struct view *view, size_t size, bool plus)
+static int listing_init(struct listing *listing, fuse_req_t req, struct node_tree *tree, size_t size, bool plus)
 {
-    *listing = (struct listing){.req = req, .fs = fusefs_of(req), .view = view, .plus = plus};
+    *listing = (struct listing){.req = req, .fs = fusefs_of(req), .tree = tree, .plus = plus};
     listing->size = size < LISTING_MAX_BYTES ? size : LISTING_MAX_BYTES;
     listing->buffer = malloc(listing->size + 1);
     listing->entered = plus ? calloc(listing->size / ENTRY_PLUS_MIN + 1, sizeof *listing->entered) : NULL;
@@ -138,9 +142,13 @@ static void listing_free(struct listing *listing)
 static void list_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after, bool plus)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity dir;
+    NODE_SCOPED dir = NODE_NONE;
     struct listing listing;
     int rc = node_find(fs->nodes, ino, &dir);
+    if (rc == 0 && snapshots_is_node(&dir)) {
+        snapshots_readdir(req, size, (uint64_t)after, plus);
+        return;
+    }
     if (rc == 0 && system_is_node(&dir)) {
         system_readdir(req, &dir, size, (uint64_t)after, plus);
         return;
@@ -149,7 +157,7 @@ static void list_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t af
         reply_error(req, rc);
         return;
     }
-    rc = listing_init(&listing, req, dir.view, size, plus);
+    rc = listing_init(&listing, req, dir.tree, size, plus);
     if (rc == 0)
         rc = listing_fill(&listing, &dir, (uint64_t)after);
     if (rc != 0) {
@@ -175,7 +183,7 @@ void serve_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after,
 
 void serve_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    struct node_identity dir;
+    NODE_SCOPED dir = NODE_NONE;
     const int rc = node_find(fusefs_of(req)->nodes, ino, &dir);
     if (rc != 0) {
         reply_error(req, rc);

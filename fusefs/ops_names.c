@@ -25,20 +25,30 @@ static struct store_who who_of(fuse_req_t req)
     return (struct store_who){.uid = ctx->uid, .gid = ctx->gid};
 }
 
+/* Answers if it is a look-up in a virtual directory, or for one. */
+static bool lookup_virtual(fuse_req_t req, const struct node_identity *dir, const char *name)
+{
+    if (snapshots_is_node(dir))
+        snapshots_lookup(req, name);
+    else if (system_is_node(dir))
+        system_lookup(req, dir, name);
+    else if (name_is_system(dir, name))
+        system_lookup_directory(req);
+    else if (name_is_snapshots(dir, name))
+        snapshots_lookup_directory(req);
+    else
+        return false;
+    return true;
+}
+
 void serve_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity dir;
+    NODE_SCOPED dir = NODE_NONE;
     struct store_attr attr;
     int rc = node_find(fs->nodes, parent, &dir);
-    if (rc == 0 && system_is_node(&dir)) {
-        system_lookup(req, &dir, name);
+    if (rc == 0 && lookup_virtual(req, &dir, name))
         return;
-    }
-    if (rc == 0 && name_is_system(&dir, name)) {
-        system_lookup_directory(req);
-        return;
-    }
     if (rc == 0)
         rc = name_check_lookup(&dir, name);
     if (rc == 0)
@@ -46,7 +56,7 @@ void serve_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     if (rc != 0)
         reply_error(req, rc);
     else
-        reply_entry(req, dir.view, &attr);
+        reply_entry(req, dir.tree, &attr);
 }
 
 void serve_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count)
@@ -76,10 +86,16 @@ static int find_for_removal(struct fusefs *fs, fuse_ino_t parent, const char *na
     return rc != 0 ? rc : name_check_old(out_dir, name);
 }
 
+static bool is_snapshots(struct fusefs *fs, fuse_ino_t ino)
+{
+    NODE_SCOPED node = NODE_NONE;
+    return node_find(fs->nodes, ino, &node) == 0 && snapshots_is_node(&node);
+}
+
 void serve_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity dir;
+    NODE_SCOPED dir = NODE_NONE;
     struct store_attr attr;
     int rc = find_for_new(fs, parent, name, &dir);
     if (rc == 0)
@@ -87,18 +103,21 @@ void serve_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mod
     if (rc != 0)
         reply_error(req, rc);
     else
-        reply_entry(req, dir.view, &attr);
+        reply_entry(req, dir.tree, &attr);
 }
 
 void serve_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
-    serve_mknod(req, parent, name, (mode & ~(mode_t)S_IFMT) | S_IFDIR, 0);
+    if (is_snapshots(fusefs_of(req), parent))
+        snapshots_mkdir(req, name);
+    else
+        serve_mknod(req, parent, name, (mode & ~(mode_t)S_IFMT) | S_IFDIR, 0);
 }
 
 void serve_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity dir;
+    NODE_SCOPED dir = NODE_NONE;
     struct store_attr attr;
     int rc = find_for_new(fs, parent, name, &dir);
     if (rc == 0)
@@ -106,13 +125,13 @@ void serve_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const 
     if (rc != 0)
         reply_error(req, rc);
     else
-        reply_entry(req, dir.view, &attr);
+        reply_entry(req, dir.tree, &attr);
 }
 
 void serve_readlink(fuse_req_t req, fuse_ino_t ino)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity node;
+    NODE_SCOPED node = NODE_NONE;
     char target[PATH_MAX];
     size_t size = 0;
     int rc = node_find(fs->nodes, ino, &node);
@@ -131,7 +150,8 @@ void serve_readlink(fuse_req_t req, fuse_ino_t ino)
 void serve_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity node, dir;
+    NODE_SCOPED node = NODE_NONE;
+    NODE_SCOPED dir = NODE_NONE;
     struct store_attr attr;
     int rc = node_find(fs->nodes, ino, &node);
     if (rc == 0)
@@ -143,13 +163,13 @@ void serve_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const cha
     if (rc != 0)
         reply_error(req, rc);
     else
-        reply_entry(req, dir.view, &attr);
+        reply_entry(req, dir.tree, &attr);
 }
 
 void serve_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity dir;
+    NODE_SCOPED dir = NODE_NONE;
     int rc = find_for_removal(fs, parent, name, &dir);
     if (rc == 0)
         rc = store_unlink(fs->store, dir.view, dir.ino, name_of(name));
@@ -161,13 +181,17 @@ static void note_directory(struct fusefs *fs, const struct node_identity *dir, c
 {
     struct store_attr attr;
     if (store_lookup(fs->store, dir->view, dir->ino, name_of(name), &attr) == 0 && S_ISDIR(attr.mode))
-        node_note_last(fs->nodes, dir->view, &attr);
+        node_note_last(fs->nodes, dir->tree, &attr);
 }
 
 void serve_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity dir;
+    NODE_SCOPED dir = NODE_NONE;
+    if (is_snapshots(fs, parent)) {
+        snapshots_rmdir(req, name);
+        return;
+    }
     int rc = find_for_removal(fs, parent, name, &dir);
     if (rc == 0)
         note_directory(fs, &dir, name);
@@ -198,13 +222,22 @@ void serve_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_
                   unsigned flags)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct node_identity from, to;
+    NODE_SCOPED from = NODE_NONE;
+    NODE_SCOPED to = NODE_NONE;
     unsigned store_flags = 0;
     int rc = rename_flags(flags, &store_flags);
     if (rc == 0)
-        rc = find_for_removal(fs, parent, name, &from);
+        rc = node_find(fs->nodes, parent, &from);
     if (rc == 0)
-        rc = find_for_new(fs, new_parent, new_name, &to);
+        rc = node_find(fs->nodes, new_parent, &to);
+    if (rc == 0 && (snapshots_is_node(&from) || snapshots_is_node(&to))) {
+        snapshots_rename(req, &from, name, &to, new_name, store_flags);
+        return;
+    }
+    if (rc == 0)
+        rc = name_check_old(&from, name);
+    if (rc == 0)
+        rc = name_check_new(&to, new_name);
     if (rc == 0 && from.view != to.view)
         rc = -EPERM; /* not EXDEV: mv would copy, and then remove at once on the other side */
     if (rc == 0 && store_flags == 0)

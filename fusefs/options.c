@@ -23,6 +23,7 @@
 #define LOG_SIZE_MIN_BYTES     (1 * MIB)
 #define SIZE_MAX_BYTES         (UINT64_C(1) << 40)
 #define THREADS_MAX            1024u
+#define MODE_MAX               07777u
 #define INTERVAL_MAX_SECONDS   86400u
 #define MILLISECONDS_IN_SECOND 1000u
 
@@ -31,6 +32,7 @@ enum option_id {
     OPTION_CHECKPOINT_INTERVAL,
     OPTION_CHECKPOINT_LOG_SIZE,
     OPTION_MAX_THREADS,
+    OPTION_SNAP_MODE,
     OPTION_LOG,
     OPTION_ALLOW_OTHER,
     OPTION_RO,
@@ -145,6 +147,17 @@ static int take_max_threads(struct parse *parse, const char *name, const char *v
     return take_number(parse, name, value, THREADS_MAX, &parse->options->max_threads);
 }
 
+static int take_snap_mode(struct parse *parse, const char *name, const char *value)
+{
+    char *end = NULL;
+    const unsigned long mode = strspn(value, "01234567") == strlen(value) ? strtoul(value, &end, 8) : MODE_MAX + 1;
+    if (end == value || mode > MODE_MAX)
+        return fail(parse, "%s=%s: not a mode; write it in octal, as in %s=1777", name, value, name);
+    parse->options->snap_mode = (uint32_t)mode;
+    parse->options->snap_mode_given = true;
+    return 0;
+}
+
 static int take_log(struct parse *parse, const char *name, const char *value)
 {
     if (value[0] == '\0')
@@ -182,6 +195,7 @@ static void take_flag(struct fusefs_options *options, enum option_id id)
     case OPTION_CHECKPOINT_INTERVAL:
     case OPTION_CHECKPOINT_LOG_SIZE:
     case OPTION_MAX_THREADS:
+    case OPTION_SNAP_MODE:
     case OPTION_LOG:
         break;
     }
@@ -192,6 +206,7 @@ static const struct option_rule rules[] = {
     {"checkpoint_interval", OPTION_CHECKPOINT_INTERVAL, take_checkpoint_interval, -1},
     {"checkpoint_log_size", OPTION_CHECKPOINT_LOG_SIZE, take_checkpoint_log_size, -1},
     {"max_threads", OPTION_MAX_THREADS, take_max_threads, -1},
+    {"snap_mode", OPTION_SNAP_MODE, take_snap_mode, -1},
     {"log", OPTION_LOG, take_log, -1},
     {"allow_other", OPTION_ALLOW_OTHER, NULL, -1},
     {"ro", OPTION_RO, NULL, OPTION_RW},
@@ -216,6 +231,8 @@ const char *fusefs_options_help(void)
            "  checkpoint_log_size=SIZE  a checkpoint comes earlier when that much was logged since the last one\n"
            "                         (default 256M, at least 1M)\n"
            "  max_threads=N          threads that serve requests (default 16, or 4 for each CPU)\n"
+           "  snap_mode=OCTAL        mode of MNT/.snap (default 0755): who may write there may take and drop "
+           "snapshots\n"
            "  log=FILE               the daemon's messages go to FILE (default syslog; with -f stderr)\n"
            "  debug                  log more\n"
            "Permissions are always checked by the kernel, set-user-id bits and device files never honoured.\n"

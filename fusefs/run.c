@@ -273,6 +273,7 @@ static int serve_store(struct fusefs *fs, int report_fd)
         return rc;
     mutex_init(&fs->handles_lock, LOCK_RANK_LEAF);
     sync_replies_init(fs);
+    snapshots_init(fs);
     rc = session_run(fs, report_fd);
     handles_close_all(fs);
     node_table_free(fs->nodes);

@@ -3,7 +3,9 @@
  *
  *   status   name, value: the daemon, the store, its operations, the requests of the kernel
  *   sweeps   a line for each drop of relations, newest last: time, cause, transaction, relations, mode, tags read,
- * pages discarded, dirty ones among them, microseconds cache    name, value: the page cache
+ * pages discarded, dirty ones among them, microseconds
+ *   snapshots   a line for each named snapshot, oldest first: number, name, time of creation, epoch
+ *   cache    name, value: the page cache
  *
  * A table is written when it is opened, and the handle keeps that text. The kernel keeps nothing of it: timeouts are 0,
  * reads are direct.
@@ -21,8 +23,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Inode numbers from the top of what st_ino may be: the store's, counted from below, never get there. */
-#define SYSTEM_INO_TOP       ((UINT64_C(1) << 53) - 1)
 #define SYSTEM_INO_DIRECTORY SYSTEM_INO_TOP
 #define SYSTEM_INO_FILE(n)   (SYSTEM_INO_TOP - 1 - (n))
 
@@ -50,12 +50,17 @@ static void write_count(FILE *out, const char *prefix, const char *name, uint64_
     fprintf(out, "%s%s\t%" PRIu64 "\n", prefix, name, value);
 }
 
-/* A path or message may hold a tab or a newline; the table may not. */
+/* A path, name or message may hold a tab or a newline; the table may not. */
+static void write_printable(FILE *out, const char *bytes, size_t size)
+{
+    for (size_t at = 0; at < size; at++)
+        fputc((unsigned char)bytes[at] < 0x20 || bytes[at] == 0x7f ? '?' : bytes[at], out);
+}
+
 static void write_text(FILE *out, const char *name, const char *value)
 {
     fprintf(out, "%s\t", name);
-    for (; *value != '\0'; value++)
-        fputc((unsigned char)*value < 0x20 || *value == 0x7f ? '?' : *value, out);
+    write_printable(out, value, strlen(value));
     fputc('\n', out);
 }
 
@@ -164,6 +169,22 @@ static int write_sweeps(struct fusefs *fs, FILE *out)
     return store_each_sweep(fs->store, write_sweep, out);
 }
 
+static int write_snapshot(void *arg, const struct store_snapshot_info *info)
+{
+    FILE *out = arg;
+    fprintf(out, "%" PRIu64 "\t", info->number);
+    write_printable(out, info->name, info->name_size);
+    fputc('\t', out);
+    write_time(out, info->created_ns);
+    fprintf(out, "\t%" PRIu64 "\n", info->at);
+    return 0;
+}
+
+static int write_snapshots(struct fusefs *fs, FILE *out)
+{
+    return store_each_snapshot(fs->store, write_snapshot, out);
+}
+
 static int write_cache(struct fusefs *fs, FILE *out)
 {
     struct bufcache_stats stats;
@@ -203,13 +224,14 @@ static const struct system_table tables[] = {
     {"status", write_status},
     {"sweeps", write_sweeps},
     {"cache", write_cache},
+    {"snapshots", write_snapshots},
 };
 
 /* ---- as files ---- */
 
 bool system_is_node(const struct node_identity *node)
 {
-    return node->view == NODE_VIEW_VIRTUAL;
+    return node->tree == NODE_TREE_VIRTUAL;
 }
 
 void system_stat(ino_no ino, struct stat *out_stat)
@@ -232,7 +254,7 @@ static int system_entry(struct fusefs *fs, ino_no ino, struct fuse_entry_param *
     *out_entry = (struct fuse_entry_param){.attr_timeout = 0, .entry_timeout = 0};
     system_stat(ino, &out_entry->attr);
     uint64_t id;
-    const int rc = node_enter(fs->nodes, NODE_VIEW_VIRTUAL, ino, out_entry->attr.st_mode & S_IFMT, &id);
+    const int rc = node_enter(fs->nodes, NODE_TREE_VIRTUAL, ino, out_entry->attr.st_mode & S_IFMT, &id);
     if (rc == 0)
         out_entry->ino = id;
     return rc;

@@ -26,6 +26,7 @@ extern const struct tool tool_dump;
 extern const struct tool tool_help;
 extern const struct tool tool_mkfs;
 extern const struct tool tool_mount;
+extern const struct tool tool_snapshot;
 extern const struct tool tool_umount;
 extern const struct tool tool_version;
 

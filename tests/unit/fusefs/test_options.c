@@ -49,7 +49,7 @@ static void all_options_given_are_taken(void **state)
     assert_int_equal(parse(&options,
                            "cache=64M,checkpoint_interval=5,checkpoint_log_size=8M,max_threads=3,log=/var/log/"
                            "a\\,b,allow_other,ro,noexec,sync,"
-                           "debug",
+                           "debug,snap_mode=1777",
                            error),
                      0);
     assert_int_equal(options.cache_size_bytes, 64 * MIB);
@@ -57,6 +57,8 @@ static void all_options_given_are_taken(void **state)
     assert_int_equal(options.checkpoint_log_bytes, 8 * MIB);
     assert_int_equal(options.max_threads, 3);
     assert_string_equal(options.log_path, "/var/log/a,b");
+    assert_true(options.snap_mode_given);
+    assert_int_equal(options.snap_mode, 01777);
     assert_true(options.allow_other && options.read_only && options.no_exec && options.synchronous && options.debug);
     fusefs_options_free(&options);
 }
