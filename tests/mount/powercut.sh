@@ -68,8 +68,9 @@ at_least() { # WHAT GOT TOLD: pairs "ROUND COUNT"
     local got_round got_count told_round told_count
     read -r got_round got_count <<<"$2"
     read -r told_round told_count <<<"$3"
-    [ "$got_round" -gt "$told_round" ] || [ "$got_round" = "$told_round" ] && [ "$got_count" -ge "$told_count" ] ||
-        fail "$1: got '$2', told '$3'"
+    [ "$got_round" -gt "$told_round" ] && return
+    [ "$got_round" = "$told_round" ] && [ "$got_count" -ge "$told_count" ] && return
+    fail "$1: got '$2', told '$3'"
 }
 
 verify_rows() { # WORKER
