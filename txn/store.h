@@ -131,7 +131,8 @@ int store_parent(struct store *store, struct view *view, ino_no dir, ino_no *out
 #define STORE_SET_ATIME_NOW 64u
 #define STORE_SET_MTIME_NOW 128u
 #define STORE_SET_KILL_SUID 256u /* with a size or owner change: set-user-id bits go (unless mode is set too) */
-/* Size first, then the rest; *out_attr is the state after. */
+/* Size first, then the rest, as two operations (the kernel never asks for both but to stamp a truncation); *out_attr is the
+ * state after. */
 int store_setattr(struct store *store, struct view *view, ino_no ino, unsigned set, const struct store_attr *attr,
                   struct store_attr *out_attr) WARN_UNUSED;
 
