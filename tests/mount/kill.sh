@@ -89,12 +89,13 @@ verify_names() {
     not_behind "wanderer" "${name/./ }" "$(tr . ' ' <"$said/wanderer")"
     sort "$said/copies" >"$work/copies.sorted"
     sort "$said/removed" >"$work/removed.sorted"
+    (cd "$mnt/copies" && find . -type f -exec cksum {} +) |
+        awk -v want="$(cksum <"$mnt/source")" '$1 " " $2 == want { print substr($3, 3) }' | sort >"$work/whole"
     while read -r name; do
-        cmp -s "$mnt/source" "$mnt/copies/$name" || gone_with_the_rest "$name"
-    done < <(comm -23 "$work/copies.sorted" "$work/removed.sorted")
-    while read -r name; do
-        [ ! -e "$mnt/copies/$name" ] || fail "$name is there again"
-    done <"$work/removed.sorted"
+        gone_with_the_rest "$name"
+    done < <(comm -23 "$work/copies.sorted" "$work/removed.sorted" | comm -23 - "$work/whole")
+    name=$(cd "$mnt/copies" && find . -type f | cut -c 3- | sort | comm -12 - "$work/removed.sorted")
+    [ -z "$name" ] || fail "there again: $name"
 }
 
 # The removal that was under way when the daemon was killed: of a copy two back, or of all.
@@ -123,7 +124,7 @@ run_round() { # ROUND: load until the kill
     edit_in_place "$1" 2>/dev/null & workers+=($!)
     move_names "$1" 2>/dev/null & workers+=($!)
     copy_and_remove "$1" 2>/dev/null & workers+=($!)
-    sleep "0.$((100 + RANDOM % 700))"
+    sleep "0.$((100 + RANDOM % 500))"
     kill -KILL "$pid"
     wait_gone "$pid"
     wait "${workers[@]}" || true
