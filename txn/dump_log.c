@@ -10,6 +10,8 @@
 #include "txn/dump_int.h"
 #include "txn/log_int.h"
 
+#include "base/array.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -47,15 +49,11 @@ static int note_segment(void *arg, const char *name, enum io_file_kind kind)
         dump_print(log->dump, "# %s/log/%s: not a segment", log->dir, name);
         return 0;
     }
-    if (log->count == log->capacity) {
-        const size_t capacity = log->capacity != 0 ? log->capacity * 2 : 16;
-        uint64_t *numbers = realloc(log->numbers, capacity * sizeof numbers[0]);
-        if (numbers == NULL) {
-            return -ENOMEM;
-        }
-        log->numbers = numbers;
-        log->capacity = capacity;
+    uint64_t *numbers = array_with_room(log->numbers, log->count, &log->capacity, sizeof numbers[0]);
+    if (numbers == NULL) {
+        return -ENOMEM;
     }
+    log->numbers = numbers;
     log->numbers[log->count++] = number;
     return 0;
 }

@@ -510,6 +510,6 @@ void log_get_stats(struct log *log, struct log_stats *out_stats)
         .segments_reused = atomic_load(&log->segments_reused),
     };
     mutex_lock(&log->segments_lock);
-    out_stats->segments = log->segment_count;
+    out_stats->segments = (uint32_t)log->segment_count;
     mutex_unlock(&log->segments_lock);
 }

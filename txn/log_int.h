@@ -66,7 +66,7 @@ struct log {
 
     struct mutex segments_lock;   /* LOCK_RANK_LOG_SEGMENTS */
     struct log_segment *segments; /* open ones, ascending */
-    unsigned segment_count, segment_capacity;
+    size_t segment_count, segment_capacity;
     uint64_t reusable; /* number of an old segment file kept for reuse, 0: none */
     _Atomic lsn_no prepared_end;
 

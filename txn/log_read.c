@@ -10,6 +10,7 @@
  */
 #include "txn/log_int.h"
 
+#include "base/array.h"
 #include "base/checksum.h"
 #include "base/plant.h"
 
@@ -377,15 +378,11 @@ static int note_old(void *arg, const char *name, enum io_file_kind kind)
     if (kind != IO_KIND_FILE || !parse_name(name, &number) || number >= scan->below) {
         return 0;
     }
-    if (scan->count == scan->capacity) {
-        const size_t capacity = scan->capacity != 0 ? scan->capacity * 2 : 16;
-        uint64_t *numbers = realloc(scan->numbers, capacity * sizeof numbers[0]);
-        if (numbers == NULL) {
-            return -ENOMEM;
-        }
-        scan->numbers = numbers;
-        scan->capacity = capacity;
+    uint64_t *numbers = array_with_room(scan->numbers, scan->count, &scan->capacity, sizeof numbers[0]);
+    if (numbers == NULL) {
+        return -ENOMEM;
     }
+    scan->numbers = numbers;
     scan->numbers[scan->count++] = number;
     return 0;
 }

@@ -14,6 +14,7 @@
  */
 #include "txn/log_int.h"
 
+#include "base/array.h"
 #include "base/checksum.h"
 #include "base/plant.h"
 
@@ -113,15 +114,12 @@ static int reuse_file(struct log *log, uint64_t number, const char *old_path, st
 
 static int add_segment(struct log *log, uint64_t number, struct io_file *file)
 {
-    if (log->segment_count == log->segment_capacity) {
-        const unsigned capacity = log->segment_capacity != 0 ? log->segment_capacity * 2 : 8;
-        struct log_segment *segments = realloc(log->segments, capacity * sizeof segments[0]);
-        if (segments == NULL) {
-            return -ENOMEM;
-        }
-        log->segments = segments;
-        log->segment_capacity = capacity;
+    struct log_segment *segments =
+        array_with_room(log->segments, log->segment_count, &log->segment_capacity, sizeof segments[0]);
+    if (segments == NULL) {
+        return -ENOMEM;
     }
+    log->segments = segments;
     log->segments[log->segment_count++] = (struct log_segment){.number = number, .file = file};
     return 0;
 }
@@ -213,7 +211,7 @@ int log_prepare(struct log *log, lsn_no end)
 
 static struct log_segment *find_locked(struct log *log, uint64_t number)
 {
-    for (unsigned i = log->segment_count; i > 0; i--) {
+    for (size_t i = log->segment_count; i > 0; i--) {
         if (log->segments[i - 1].number == number) {
             return &log->segments[i - 1];
         }
@@ -261,7 +259,7 @@ static int retire_segment_locked(struct log *log, const struct log_segment *segm
 int log_recycle(struct log *log, lsn_no keep_from)
 {
     int rc = 0;
-    unsigned gone = 0;
+    size_t gone = 0;
     const lsn_no synced = atomic_load(&log->synced);
     const uint64_t keep = (keep_from < synced ? keep_from : synced) / log->segment_size;
     mutex_lock(&log->segments_lock);
@@ -290,7 +288,7 @@ int log_drop_spare(struct log *log)
 
 void log_segments_close(struct log *log)
 {
-    for (unsigned i = 0; i < log->segment_count; i++) {
+    for (size_t i = 0; i < log->segment_count; i++) {
         const int rc = io_close(log->segments[i].file);
         (void)rc; /* what mattered was synced */
     }

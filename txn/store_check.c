@@ -10,6 +10,8 @@
  */
 #include "txn/store_map.h"
 
+#include "base/array.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,22 +58,6 @@ static void expect(struct check *check, ino_no ino, const char *what, uint64_t g
     }
 }
 
-/* Makes room for one more element in a growing array. */
-static int array_grow(void **inout_array, size_t *inout_capacity, size_t count, size_t element_size)
-{
-    if (count < *inout_capacity) {
-        return 0;
-    }
-    const size_t capacity = *inout_capacity != 0 ? *inout_capacity * 2 : 256;
-    void *array = realloc(*inout_array, capacity * element_size);
-    if (array == NULL) {
-        return -ENOMEM;
-    }
-    *inout_array = array;
-    *inout_capacity = capacity;
-    return 0;
-}
-
 static int compare_inode(const void *a, const void *b)
 {
     const ino_no x = ((const struct inode_seen *)a)->inode.ino;
@@ -90,29 +76,30 @@ static struct inode_seen *find_inode(struct check *check, ino_no ino)
 static int note_inode(struct check *check, const struct inode *inode)
 {
     if (check->live) {
-        void *array = check->inodes;
-        const int rc = array_grow(&array, &check->inode_capacity, check->inode_count, sizeof check->inodes[0]);
-        check->inodes = array;
-        if (rc != 0) {
-            return rc;
+        struct inode_seen *inodes =
+            array_with_room(check->inodes, check->inode_count, &check->inode_capacity, sizeof inodes[0]);
+        if (inodes == NULL) {
+            return -ENOMEM;
         }
+        check->inodes = inodes;
         check->inodes[check->inode_count++] = (struct inode_seen){.inode = *inode};
     }
     if (!S_ISREG(inode->mode) || inode->rel == REL_NONE) {
         return 0;
     }
-    void *array = check->contents;
-    const int rc = array_grow(&array, &check->content_capacity, check->content_count, sizeof check->contents[0]);
-    check->contents = array;
-    if (rc == 0) {
-        check->contents[check->content_count++] = (struct content_seen){.ino = inode->ino,
-                                                                        .rel = inode->rel,
-                                                                        .ts = inode->ts,
-                                                                        .live = check->live,
-                                                                        .damaged = (inode->flags & INODE_DAMAGED) != 0,
-                                                                        .root = store_content_root(inode)};
+    struct content_seen *contents =
+        array_with_room(check->contents, check->content_count, &check->content_capacity, sizeof contents[0]);
+    if (contents == NULL) {
+        return -ENOMEM;
     }
-    return rc;
+    check->contents = contents;
+    check->contents[check->content_count++] = (struct content_seen){.ino = inode->ino,
+                                                                    .rel = inode->rel,
+                                                                    .ts = inode->ts,
+                                                                    .live = check->live,
+                                                                    .damaged = (inode->flags & INODE_DAMAGED) != 0,
+                                                                    .root = store_content_root(inode)};
+    return 0;
 }
 
 static int first_pass_item(void *arg, const struct catalog_key *key, const void *value, size_t value_size)

@@ -4,6 +4,8 @@
 #include "txn/store_map.h"
 #include "txn/store_open.h"
 
+#include "base/array.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,15 +20,11 @@ struct number_list {
 
 static int number_list_add(struct number_list *list, uint64_t number)
 {
-    if (list->count == list->capacity) {
-        const size_t capacity = list->capacity != 0 ? list->capacity * 2 : 64;
-        uint64_t *numbers = realloc(list->numbers, capacity * sizeof numbers[0]);
-        if (numbers == NULL) {
-            return -ENOMEM;
-        }
-        list->numbers = numbers;
-        list->capacity = capacity;
+    uint64_t *numbers = array_with_room(list->numbers, list->count, &list->capacity, sizeof numbers[0]);
+    if (numbers == NULL) {
+        return -ENOMEM;
     }
+    list->numbers = numbers;
     list->numbers[list->count++] = number;
     return 0;
 }

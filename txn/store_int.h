@@ -101,7 +101,7 @@ struct store {
 
     struct mutex referenced_lock;  /* LOCK_RANK_LEAF */
     struct referenced *referenced; /* relations that the log refers to pages of (COW-4) */
-    unsigned referenced_count, referenced_capacity;
+    size_t referenced_count, referenced_capacity;
     bool recovery_by_value;                /* PAGES-5: the record that is being replayed is not vouched for */
     struct recovery_pages *recovery_pages; /* while recovering: what the log refers to */
 

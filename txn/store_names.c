@@ -11,6 +11,7 @@
  */
 #include "txn/store_int.h"
 
+#include "base/array.h"
 #include "base/plant.h"
 
 #include <errno.h>
@@ -105,7 +106,7 @@ static int inode_remove_name(struct op_run *run, struct inode *inode, ino_no par
 
 struct remove_items {
     struct op_run *run;
-    unsigned count, capacity;
+    size_t count, capacity;
     struct catalog_key *keys;
 };
 
@@ -114,15 +115,11 @@ static int collect_key(void *arg, const struct catalog_key *key, const void *val
     (void)value;
     (void)value_size;
     struct remove_items *items = arg;
-    if (items->count == items->capacity) {
-        const unsigned capacity = items->capacity != 0 ? items->capacity * 2 : 16;
-        struct catalog_key *keys = realloc(items->keys, capacity * sizeof keys[0]);
-        if (keys == NULL) {
-            return -ENOMEM;
-        }
-        items->keys = keys;
-        items->capacity = capacity;
+    struct catalog_key *keys = array_with_room(items->keys, items->count, &items->capacity, sizeof keys[0]);
+    if (keys == NULL) {
+        return -ENOMEM;
     }
+    items->keys = keys;
     items->keys[items->count++] = *key;
     return 0;
 }
@@ -134,7 +131,7 @@ static int remove_all_items(struct op_run *run, ino_no ino)
     const struct catalog_key last = {.ino = ino, .type = ITEM_BACK, .sub = UINT64_MAX};
     struct remove_items items = {.run = run};
     int rc = catalog_batch_scan(&run->batch, &first, &last, collect_key, &items);
-    for (unsigned i = 0; i < items.count && rc == 0; i++) {
+    for (size_t i = 0; i < items.count && rc == 0; i++) {
         rc = catalog_batch_remove(&run->batch, &items.keys[i]);
     }
     free(items.keys);

@@ -16,6 +16,7 @@
  */
 #include "txn/store_map.h"
 
+#include "base/array.h"
 #include "base/plant.h"
 
 #include <errno.h>
@@ -28,19 +29,14 @@ int store_note_referenced(struct store *store, struct relation *relation)
     const epoch_no epoch = cow_epoch(store->cow);
     int rc = 0;
     mutex_lock(&store->referenced_lock);
-    unsigned i = store->referenced_count;
+    size_t i = store->referenced_count;
     while (i > 0 && store->referenced[i - 1].relation != relation) {
         i--;
     }
-    if (i == 0 && store->referenced_count == store->referenced_capacity) {
-        const unsigned capacity = store->referenced_capacity != 0 ? store->referenced_capacity * 2 : 16;
-        struct referenced *list = realloc(store->referenced, capacity * sizeof list[0]);
-        rc = list != NULL ? 0 : -ENOMEM;
-        if (list != NULL) {
-            store->referenced = list;
-            store->referenced_capacity = capacity;
-        }
-    }
+    struct referenced *list =
+        array_with_room(store->referenced, store->referenced_count, &store->referenced_capacity, sizeof list[0]);
+    rc = list != NULL ? 0 : -ENOMEM;
+    store->referenced = list != NULL ? list : store->referenced;
     if (rc == 0 && i == 0) {
         relation_ref(relation);
         store->referenced[store->referenced_count++] = (struct referenced){.relation = relation};
@@ -60,7 +56,7 @@ static struct relation *take_unsynced(struct store *store)
 {
     struct relation *relation = NULL;
     mutex_lock(&store->referenced_lock);
-    for (unsigned i = 0; i < store->referenced_count && relation == NULL; i++) {
+    for (size_t i = 0; i < store->referenced_count && relation == NULL; i++) {
         if (store->referenced[i].needs_sync) {
             store->referenced[i].needs_sync = false;
             relation = store->referenced[i].relation;
@@ -134,15 +130,11 @@ static int add_block(struct recovery_pages *pages, rel_no rel, block_no block)
             return 0;
         }
     }
-    if (pages->count == pages->capacity) {
-        const size_t capacity = pages->capacity != 0 ? pages->capacity * 2 : 64;
-        struct recovery_run *runs = realloc(pages->runs, capacity * sizeof runs[0]);
-        if (runs == NULL) {
-            return -ENOMEM;
-        }
-        pages->runs = runs;
-        pages->capacity = capacity;
+    struct recovery_run *runs = array_with_room(pages->runs, pages->count, &pages->capacity, sizeof runs[0]);
+    if (runs == NULL) {
+        return -ENOMEM;
     }
+    pages->runs = runs;
     pages->runs[pages->count++] = (struct recovery_run){.rel = rel, .first = block, .count = 1};
     return 0;
 }

@@ -15,6 +15,8 @@
  */
 #include "txn/store_open.h"
 
+#include "base/array.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -438,15 +440,11 @@ static int note_table(void *arg, const struct catalog_key *key, const void *valu
     if (rc != 0 || inode.rel == REL_NONE) {
         return rc;
     }
-    if (seen->count == seen->capacity) {
-        const size_t capacity = seen->capacity != 0 ? seen->capacity * 2 : 64;
-        struct seen_table *tables = realloc(seen->tables, capacity * sizeof tables[0]);
-        if (tables == NULL) {
-            return -ENOMEM;
-        }
-        seen->tables = tables;
-        seen->capacity = capacity;
+    struct seen_table *tables = array_with_room(seen->tables, seen->count, &seen->capacity, sizeof tables[0]);
+    if (tables == NULL) {
+        return -ENOMEM;
     }
+    seen->tables = tables;
     seen->tables[seen->count++] = (struct seen_table){.ino = inode.ino, .rel = inode.rel, .ts = inode.ts};
     return 0;
 }
