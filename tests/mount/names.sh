@@ -81,7 +81,7 @@ names_are_bytes() {
 
 reserved_names_stay_free() {
     local name
-    for name in .txn .snap .tablespace; do
+    for name in .txn .tablespace; do
         refuses "No such file" stat "$mnt/$name"
         refuses "busy" mkdir "$mnt/$name"
         refuses "busy" touch "$mnt/$name"
@@ -90,9 +90,15 @@ reserved_names_stay_free() {
         mkdir "$mnt/dir/$name"
         rmdir "$mnt/dir/$name"
     done
-    refuses "busy" rmdir "$mnt/.tblfs"
-    refuses "busy" mv "$mnt/.tblfs" "$mnt/elsewhere"
-    refuses "busy" mv -T "$mnt/dir" "$mnt/.tblfs"
+    for name in .snap .tblfs; do
+        refuses "busy" rmdir "$mnt/$name"
+        refuses "busy" mv "$mnt/$name" "$mnt/elsewhere"
+        refuses "busy" mv -T "$mnt/dir" "$mnt/$name"
+        refuses "exists" mkdir "$mnt/$name"
+        refuses "No such file" stat "$mnt/dir/$name"
+        mkdir "$mnt/dir/$name"
+        rmdir "$mnt/dir/$name"
+    done
     for dir in "$mnt" "$mnt/dir"; do
         refuses "No such file" stat "$dir/.commit"
         refuses "Invalid argument" mkdir "$dir/.commit"
@@ -104,7 +110,7 @@ reserved_names_stay_free() {
 }
 
 system_tables_are_read_only_tables() {
-    same "tables" "$(ls "$mnt/.tblfs" | tr '\n' ' ')" "cache status sweeps "
+    same "tables" "$(ls "$mnt/.tblfs" | tr '\n' ' ')" "cache snapshots status sweeps "
     same "version" "tblfs $(status version)" "$("$TBLFS" version)"
     same "data directory" "$(status data_dir)" "$data"
     awk -F '\t' 'NF != 2 { exit 1 }' "$mnt/.tblfs/status" "$mnt/.tblfs/cache" || fail "not a table of two columns"
@@ -114,7 +120,7 @@ system_tables_are_read_only_tables() {
     refuses "Read-only" sh -c "echo x > '$mnt/.tblfs/status'"
     refuses "Read-only" chmod 600 "$mnt/.tblfs/status"
     refuses "No such file" cat "$mnt/.tblfs/nothing"
-    same "inode numbers" "$(stat -c %i "$mnt" "$mnt/.tblfs" "$mnt"/.tblfs/* "$mnt/two" | sort -u | wc -l)" 6
+    same "inode numbers" "$(stat -c %i "$mnt" "$mnt/.tblfs" "$mnt"/.tblfs/* "$mnt/two" "$mnt/.snap" | sort -u | wc -l)" 8
     same "listed with its number" "$(ls -id "$mnt/.tblfs/status" | cut -d' ' -f1)" "$(stat -c %i "$mnt/.tblfs/status")"
     cat "$mnt/.tblfs/sweeps" >/dev/null
     ok system_tables_are_read_only_tables

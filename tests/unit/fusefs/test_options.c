@@ -118,6 +118,17 @@ static void numbers_out_of_range_are_refused(void **state)
     }
 }
 
+static void modes_out_of_range_are_refused(void **state)
+{
+    static const char *const values[] = {"", "789", "10000", "-1", "0x7", "7 ", "77777777777777777777777777777"};
+    char list[64];
+    (void)state;
+    for (size_t index = 0; index < ARRAY_COUNT(values); index++) {
+        (void)snprintf(list, sizeof list, "snap_mode=%s", values[index]);
+        expect_refused(list, "not a mode");
+    }
+}
+
 static void repeated_option_is_refused(void **state)
 {
     (void)state;
@@ -183,8 +194,8 @@ static void what_fstab_adds_is_dropped(void **state)
 
 static void help_names_every_option(void **state)
 {
-    static const char *const names[] = {
-        "cache=", "allow_other", "ro ", "sync", "noexec", "checkpoint_interval=", "max_threads=", "log=", "debug"};
+    static const char *const names[] = {"cache=",       "allow_other", "ro ",  "sync", "noexec", "checkpoint_interval=",
+                                        "max_threads=", "snap_mode=",  "log=", "debug"};
     (void)state;
     for (size_t index = 0; index < ARRAY_COUNT(names); index++)
         assert_non_null(strstr(fusefs_options_help(), names[index]));
@@ -198,6 +209,7 @@ int main(void)
         cmocka_unit_test(cache_sizes_with_units_are_read),
         cmocka_unit_test(cache_sizes_out_of_range_are_refused),
         cmocka_unit_test(numbers_out_of_range_are_refused),
+        cmocka_unit_test(modes_out_of_range_are_refused),
         cmocka_unit_test(repeated_option_is_refused),
         cmocka_unit_test(repeated_option_in_second_list_is_refused),
         cmocka_unit_test(opposites_are_refused),
