@@ -175,6 +175,12 @@ static const struct field back_fields[] = {
     FIELD(disk_back, cookie, NUMBER),
 };
 
+static const struct field snapshot_fields[] = {
+    FIELD(disk_snapshot, at, NUMBER),         FIELD(disk_snapshot, catalog, PTR),
+    FIELD(disk_snapshot, created_ns, SIGNED), FIELD(disk_snapshot, catalog_height, NUMBER),
+    FIELD(disk_snapshot, reserved, ZERO),
+};
+
 static const struct field segment_header_fields[] = {
     FIELD(log_segment_header, magic, TEXT),          FIELD(log_segment_header, version, NUMBER),
     FIELD(log_segment_header, segment_size, NUMBER), FIELD(log_segment_header, store_id, HEX),
@@ -208,6 +214,7 @@ static const struct structure structures[] = {
     [DUMP_INODE] = STRUCTURE(inode_fields, disk_inode),
     [DUMP_DIRENT] = STRUCTURE(dirent_fields, disk_dirent),
     [DUMP_BACK] = STRUCTURE(back_fields, disk_back),
+    [DUMP_SNAPSHOT] = STRUCTURE(snapshot_fields, disk_snapshot),
     [DUMP_LOG_SEGMENT_HEADER] = STRUCTURE(segment_header_fields, log_segment_header),
     [DUMP_LOG_BATCH_HEADER] = STRUCTURE(batch_header_fields, log_batch_header),
 };

@@ -158,6 +158,16 @@ static void add_xattr(struct dump_line *line, const uint8_t *value, size_t size)
     dump_add_bytes(line, value + 1 + name_size, size - 1 - name_size);
 }
 
+static void add_snapshot(struct dump_line *line, const uint8_t *value, size_t size)
+{
+    const size_t head = sizeof(struct disk_snapshot);
+    if (size >= head) {
+        dump_add_fields(line, DUMP_SNAPSHOT, value);
+    }
+    dump_add(line, size >= head ? " name=" : " too short: ");
+    dump_add_bytes(line, size >= head ? value + head : value, size >= head ? size - head : size);
+}
+
 /* The page was validated, so values have the sizes that their types want. */
 static void add_item_value(struct dump_line *line, uint8_t type, const uint8_t *value, size_t size)
 {
@@ -183,6 +193,10 @@ static void add_item_value(struct dump_line *line, uint8_t type, const uint8_t *
         dump_add_fields(line, DUMP_DIRENT, value);
         dump_add(line, " name=");
         dump_add_bytes(line, value + sizeof(struct disk_dirent), size - sizeof(struct disk_dirent));
+        break;
+    case ITEM_SNAPSHOT:
+        dump_add(line, " SNAPSHOT");
+        add_snapshot(line, value, size);
         break;
     case ITEM_ORPHAN:
         dump_add(line, " ORPHAN");

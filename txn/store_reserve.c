@@ -97,6 +97,7 @@ static bool frees(enum op_type type)
     case OP_PUNCH:
     case OP_REMOVEXATTR:
     case OP_DESTROY:
+    case OP_SNAPSHOT_DROP:
         return true;
     default:
         return false;

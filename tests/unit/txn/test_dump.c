@@ -91,6 +91,7 @@ static void fill(struct rig *rig)
                                    (struct store_who){.uid = 7, .gid = 8}, &attr),
                      0);
     assert_int_equal(store_setxattr(rig->store, live, table, "user.a", "value", 5, 0), 0);
+    assert_int_equal(store_snapshot_create(rig->store, name_of("as it was")), 0);
     assert_int_equal(store_link(rig->store, live, table, INO_ROOT, name_of("odd\n\"name\""), &attr), 0);
 }
 
