@@ -65,10 +65,17 @@ daemon_pid() {
     status pid
 }
 
+# Gone, or dead but not waited for; of that the first thread alone may be, while others still hold the mount.
+is_gone() { # PID
+    [ -e "/proc/$1" ] || return 0
+    grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null || return 1
+    [ "$(find "/proc/$1/task" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)" -le 1 ]
+}
+
 wait_gone() { # PID
     local tries
     for ((tries = 0; tries < 3500; tries++)); do # `tail --pid` looks once a second only
-        [ -e "/proc/$1" ] && ! grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null || return 0
+        ! is_gone "$1" || return 0
         sleep 0.02
     done
     fail "process $1 is still there"
