@@ -275,7 +275,8 @@ int cow_fork_locked(struct cow *cow, enum holder_kind kind, struct holder **out_
 {
     rwlock_assert_held_exclusive(&cow->gate);
     const epoch_no epoch = atomic_load(&cow->epoch);
-    const bool share = !atomic_load(&cow->allocated);
+    /* While the last fork's holder is open every change allocates. When it is closed, pages born before it are changed in place again. */
+    const bool share = !atomic_load(&cow->allocated) && atomic_load(&cow->newest_at) == epoch - 1;
     struct holder *holder = holder_make(kind, share ? epoch - 1 : epoch, cow->live.root);
     if (holder == NULL) {
         return -ENOMEM;

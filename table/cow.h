@@ -89,8 +89,8 @@ void cow_gate_open(struct cow *cow);
 
 /* ---- holders ---- */
 
-/* Records the live root, at = epoch, epoch += 1 (or shares the epoch of the last fork when nothing was allocated
- * since). The gate is held exclusively by the caller. -ENOMEM. O(1). */
+/* Records the live root, at = epoch, epoch += 1 (or shares the epoch of the last fork when that one's holder is still
+ * open and nothing was allocated since: then nothing can have changed). The gate is held exclusively by the caller. -ENOMEM. O(1). */
 int cow_fork_locked(struct cow *cow, enum holder_kind kind, struct holder **out_holder) WARN_UNUSED;
 /* The same, taking the gate. */
 int cow_fork(struct cow *cow, enum holder_kind kind, struct holder **out_holder) WARN_UNUSED;

@@ -218,6 +218,22 @@ static void dirty_victims_are_never_written(void **state)
     assert_true(stats_after.checkpoint_pages_written - stats_before.checkpoint_pages_written <= 10);
 }
 
+/* A fork that is closed again leaves pages that may be changed in place: a drop behind it allocates nothing. */
+static void table_dropped_behind_a_closed_fork_goes_with_the_checkpoint(void **state)
+{
+    struct drop_test *test = *state;
+    struct cow *cow = store_cow(test->store);
+    const unsigned before = relation_files(test);
+    struct holder *holder = NULL;
+    make_tables(test, "victim", 1, TABLE_BYTES);
+    assert_int_equal(cow_fork(cow, HOLDER_BACKUP, &holder), 0);
+    cow_holder_close(cow, holder);
+    unlink_tables(test, "victim", 1);
+    assert_int_equal(store_checkpoint(test->store), 0);
+    assert_int_equal(relation_files(test), before);
+    assert_int_equal(store_check(test->store), 0);
+}
+
 static void files_of_dropped_tables_go_with_checkpoints(void **state)
 {
     struct drop_test *test = *state;
@@ -373,6 +389,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(thousand_resident_tables_cost_one_pass, setup, teardown),
         cmocka_unit_test_setup_teardown(dirty_victims_are_never_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(table_dropped_behind_a_closed_fork_goes_with_the_checkpoint, setup, teardown),
         cmocka_unit_test_setup_teardown(files_of_dropped_tables_go_with_checkpoints, setup, teardown),
         cmocka_unit_test_setup_teardown(tables_not_resident_cost_no_tag, setup, teardown),
         cmocka_unit_test_setup_teardown(few_blocks_are_looked_up, setup, teardown),
