@@ -6,6 +6,7 @@
  * pages discarded, dirty ones among them, microseconds
  *   snapshots   a line for each named snapshot, oldest first: number, name, time of creation, epoch
  *   cache    name, value: the page cache
+ *   check    findings of a check of the whole tree, made when it is opened (by root only: it reads everything)
  *
  * A table is written when it is opened, and the handle keeps that text. The kernel keeps nothing of it: timeouts are 0,
  * reads are direct.
@@ -30,6 +31,7 @@
 
 struct system_table {
     const char *name;
+    mode_t mode;
     int (*write)(struct fusefs *fs, FILE *out);
 };
 
@@ -220,11 +222,35 @@ static int write_cache(struct fusefs *fs, FILE *out)
     return 0;
 }
 
+/* Findings of a check, a line each. */
+struct check_lines {
+    struct diag diag; /* first: emit gets back to it */
+    FILE *out;
+};
+
+static void emit_finding(struct diag *diag, enum diag_level level, const char *line)
+{
+    struct check_lines *lines = (struct check_lines *)diag;
+    (void)level;
+    write_printable(lines->out, line, strlen(line));
+    fputc('\n', lines->out);
+}
+
+static int write_check(struct fusefs *fs, FILE *out)
+{
+    struct check_lines lines = {.out = out};
+    diag_init_silent(&lines.diag);
+    lines.diag.emit = emit_finding;
+    lines.diag.max_level = DIAG_WARNING;
+    const int rc = store_check_online(fs->store, &lines.diag);
+    if (rc == 0)
+        fputs("no damage found\n", out);
+    return rc == -EIO ? 0 : rc;
+}
+
 static const struct system_table tables[] = {
-    {"status", write_status},
-    {"sweeps", write_sweeps},
-    {"cache", write_cache},
-    {"snapshots", write_snapshots},
+    {"status", 0444, write_status}, {"sweeps", 0444, write_sweeps},       {"cache", 0444, write_cache},
+    {"check", 0400, write_check},   {"snapshots", 0444, write_snapshots},
 };
 
 /* ---- as files ---- */
@@ -241,7 +267,7 @@ void system_stat(ino_no ino, struct stat *out_stat)
     const bool directory = ino == SYSTEM_INO_DIRECTORY;
     *out_stat = (struct stat){
         .st_ino = ino,
-        .st_mode = directory ? S_IFDIR | 0555 : S_IFREG | 0444,
+        .st_mode = directory ? S_IFDIR | 0555 : S_IFREG | tables[SYSTEM_INO_FILE(0) - ino].mode,
         .st_nlink = directory ? 2 : 1,
         .st_atim = now,
         .st_mtim = now,

@@ -245,6 +245,9 @@ void store_get_stats(struct store *store, struct store_stats *out_stats);
  * relations against their maps (FSM-3: map equals the one rebuilt from the roots). Stops mutations meanwhile. 0, or
  * -EIO after diag lines, one per finding. */
 int store_check(struct store *store) WARN_UNUSED;
+/* The same for a fork of the live tree, while everything goes on: pages, counts and names, not the maps. Findings go to diag; what a page
+ * itself has wrong is reported where all damage is, and here as the table that has it. */
+int store_check_online(struct store *store, struct diag *diag) WARN_UNUSED;
 /* How far a store_check under way in another thread is, in bytes of content; total 0: it is still reading the catalog. */
 void store_check_progress(struct store *store, uint64_t *out_done_bytes, uint64_t *out_total_bytes);
 

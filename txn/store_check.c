@@ -35,6 +35,8 @@ struct content_seen {
 
 struct check {
     struct store *store;
+    struct diag *diag;   /* a line for each finding */
+    struct view *forked; /* online: the one version that is looked at; NULL: all of them, and the maps */
     uint64_t findings;
     struct inode_seen *inodes; /* ascending by number */
     size_t inode_count, inode_capacity;
@@ -47,8 +49,8 @@ struct check {
 static void finding(struct check *check, ino_no ino, const char *what, uint64_t got, uint64_t want)
 {
     check->findings++;
-    diag_log(check->store->diag, DIAG_ERROR, "check: inode %llu: %s: got %llu, want %llu", (unsigned long long)ino,
-             what, (unsigned long long)got, (unsigned long long)want);
+    diag_log(check->diag, DIAG_ERROR, "check: inode %llu: %s: got %llu, want %llu", (unsigned long long)ino, what,
+             (unsigned long long)got, (unsigned long long)want);
 }
 
 static void expect(struct check *check, ino_no ino, const char *what, uint64_t got, uint64_t want)
@@ -125,10 +127,10 @@ static int scan_all(struct view *view, catalog_item_fn *fn, void *arg)
 static int check_version(void *arg, struct view *view)
 {
     struct check *check = arg;
-    check->live = view->kind == VIEW_LIVE;
-    int rc = catalog_check(check->store->diag, check->store->catalog, &view->root, NULL);
+    check->live = view->kind == VIEW_LIVE || view == check->forked;
+    int rc = catalog_check(check->diag, check->store->catalog, &view->root, NULL);
     if (rc == 0) {
-        rc = block_set_add_catalog(&check->catalog_set, check->store->diag, &view->root);
+        rc = block_set_add_catalog(&check->catalog_set, check->diag, &view->root);
     }
     return rc != 0 ? rc : scan_all(view, first_pass_item, check);
 }
@@ -242,7 +244,7 @@ static void check_map(struct check *check, const struct block_set *set)
     for (block_no block = 0; block < set->blocks; block++) {
         if (block_set_has(set, block) != fsm_is_used(set->relation, block)) {
             check->findings++;
-            diag_log(check->store->diag, DIAG_ERROR, "check: relation %llu: block %u is %s, its map says %s",
+            diag_log(check->diag, DIAG_ERROR, "check: relation %llu: block %u is %s, its map says %s",
                      (unsigned long long)relation_number(set->relation), block,
                      block_set_has(set, block) ? "in use" : "not in use",
                      fsm_is_used(set->relation, block) ? "used" : "free");
@@ -282,21 +284,24 @@ static int check_relation(struct check *check, const struct content_seen *first,
         if (i > 0 && compare_content(&first[i - 1], &first[i]) == 0) {
             continue;
         }
-        rc = content_check(store->diag, relation, &first[i].root);
+        rc = content_check(check->diag, relation, &first[i].root);
         if (rc == 0) {
-            rc = block_set_add_content(&set, store->diag, &first[i].root);
+            rc = block_set_add_content(&set, check->diag, &first[i].root);
         }
     }
-    if (rc == 0) {
+    if (rc == 0 && check->forked == NULL) {
         rc = block_set_add_pinned(&set, store->cow);
     }
-    if (rc == 0 && live) {
+    if (rc == 0 && check->forked == NULL && live) {
         check_map(check, &set);
     }
     block_set_free(&set);
     relation_unref(relation);
-    if (rc == -EIO) {
-        check->findings++; /* reported where it was found; the other tables are looked at all the same */
+    if (rc == -EIO) { /* reported where it was found; the other tables are looked at all the same */
+        check->findings++;
+        if (check->forked != NULL) /* the page itself was reported elsewhere */
+            diag_log(check->diag, DIAG_ERROR, "check: inode %llu: its content (relation %llu) cannot be read",
+                     (unsigned long long)first->ino, (unsigned long long)first->rel);
         rc = 0;
     }
     return rc;
@@ -339,6 +344,22 @@ static int check_contents(struct check *check)
     return rc;
 }
 
+static int check_names(struct check *check, struct view *view)
+{
+    const int rc = scan_all(view, second_pass_item, check);
+    for (size_t i = 0; i < check->inode_count && rc == 0; i++) {
+        check_inode(check, &check->inodes[i]);
+    }
+    return rc;
+}
+
+static void check_free(struct check *check)
+{
+    block_set_free(&check->catalog_set);
+    free(check->inodes);
+    free(check->contents);
+}
+
 static int check_all(struct check *check)
 {
     struct store *store = check->store;
@@ -347,13 +368,10 @@ static int check_all(struct check *check)
         rc = store_each_version(store, check_version, check);
     }
     if (rc == 0) {
-        rc = scan_all(store_live(store), second_pass_item, check);
+        rc = check_names(check, store_live(store));
     }
     if (rc != 0) {
         return rc;
-    }
-    for (size_t i = 0; i < check->inode_count; i++) {
-        check_inode(check, &check->inodes[i]);
     }
     expect(check, INO_NONE, "inodes counted", atomic_load(&store->inode_count), check->inode_count);
     rc = block_set_add_pinned(&check->catalog_set, store->cow);
@@ -369,7 +387,7 @@ static int check_all(struct check *check)
 
 int store_check(struct store *store)
 {
-    struct check check = {.store = store};
+    struct check check = {.store = store, .diag = store->diag};
     struct frame_budget budget;
     int rc = frame_budget_take(store->cache, 2 * STORE_READ_PINS, 0, &budget);
     if (rc != 0) {
@@ -383,8 +401,43 @@ int store_check(struct store *store)
     cow_gate_open(store->cow);
     mutex_unlock(&store->checkpoint_lock);
     frame_budget_release(&budget);
-    block_set_free(&check.catalog_set);
-    free(check.inodes);
-    free(check.contents);
+    check_free(&check);
+    return rc == 0 && check.findings > 0 ? -EIO : rc;
+}
+
+static int check_forked(struct check *check)
+{
+    int rc = block_set_init(&check->catalog_set, check->store->catalog);
+    if (rc == 0) {
+        rc = check_version(check, check->forked);
+    }
+    if (rc == 0) {
+        rc = check_names(check, check->forked);
+    }
+    return rc != 0 ? rc : check_contents(check);
+}
+
+int store_check_online(struct store *store, struct diag *diag)
+{
+    struct check check = {.store = store, .diag = diag};
+    struct holder *holder = NULL;
+    struct frame_budget budget;
+    int rc = frame_budget_take(store->cache, 2 * STORE_READ_PINS, 0, &budget);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = cow_fork(store->cow, HOLDER_BACKUP, &holder);
+    if (rc == 0) {
+        rc = view_open_read_only(store->cow, holder, &check.forked);
+    }
+    if (rc == 0) {
+        rc = check_forked(&check);
+        view_close(check.forked);
+    }
+    if (holder != NULL) {
+        cow_holder_close(store->cow, holder);
+    }
+    frame_budget_release(&budget);
+    check_free(&check);
     return rc == 0 && check.findings > 0 ? -EIO : rc;
 }

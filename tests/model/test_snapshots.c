@@ -133,6 +133,7 @@ static void interrupt(struct snap_rig *sr)
         break;
     case 3:
         rig_check_store(rig);
+        rig_must(rig, store_check_online(rig->store, &rig->diag), "store_check_online");
         break;
     default:
         if (test_random_chance(&rig->random, 1)) {

@@ -54,6 +54,27 @@ each_damaged_table_is_a_finding() {
     ok each_damaged_table_is_a_finding
 }
 
+mounted_store_is_checked_online() {
+    mount_store
+    refuses "is a store mounted there" "$TBLFS" check --online "$work"
+    (for _ in $(seq 200); do echo row >>"$mnt/online"; done) &
+    local writer=$!
+    "$TBLFS" check --online "$mnt" >"$work/online"
+    grep -q "no damage found" "$work/online" || fail "$(cat "$work/online")"
+    wait "$writer"
+    rm "$mnt/online"
+    umount_store
+    local file=$data/rel/$1
+    cp "$file" "$work/whole"
+    printf X | dd of="$file" bs=1 seek=3000 conv=notrunc status=none
+    mount_store
+    ! "$TBLFS" check --online "$mnt" >"$work/online" || fail "damage was not found"
+    grep -q "cannot be read" "$work/online" || fail "$(cat "$work/online")"
+    umount_store
+    cp "$work/whole" "$file"
+    ok mounted_store_is_checked_online
+}
+
 foreign_directory_is_refused() {
     data=$work/foreign
     mkdir "$data"
@@ -71,5 +92,6 @@ umount_store
 clean_store_is_only_read
 mounted_store_is_refused
 killed_store_is_replayed
+mounted_store_is_checked_online 02/0000000000000002
 each_damaged_table_is_a_finding
 foreign_directory_is_refused
