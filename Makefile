@@ -160,7 +160,7 @@ $(B)/tests/mount/%: $(B)/tests/mount/%.o $(TEST_LIB) $(call libs_of,base)
 
 $(B)/bench/%: $(B)/bench/%.o $(TEST_LIB) $(call libs_of,txn)
 	$(call say,LD)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(if $(filter commits,$*),-lsqlite3) $(LDLIBS)
 
 .PRECIOUS: $(B)/%.o
 
@@ -212,7 +212,9 @@ fmt:
 	clang-format -i $(SOURCES) $(HEADERS)
 
 bench: build mount-helpers bench-programs
+	mountscripts/deps bench
 	TBLFS=$(abspath $(B)/tblfs) BENCH_PROGRAMS=$(abspath $(B)/bench) bench/run $(BENCH_ARGS)
+	TBLFS=$(abspath $(B)/tblfs) bench/durable $(BENCH_ARGS)
 
 # ---- installation ----
 
