@@ -327,6 +327,40 @@ twenty_snapshots_beside_a_writer_are_moments() {
     ok twenty_snapshots_beside_a_writer_are_moments
 }
 
+look_until_told() { # whatever is found is whole, or gone
+    local found
+    until [ -e "$work/stop" ]; do
+        for found in "$snap"/*/whole; do
+            rows=$(wc -l <"$found") || continue
+            [ "$rows" = 1000 ] || echo "$rows rows in $found" >>"$work/torn"
+        done
+        ls -lR "$snap" >/dev/null || true
+    done
+} 2>/dev/null
+
+snapshots_come_and_go_under_readers() {
+    local lookers=() number
+    mount_store checkpoint_interval=1,checkpoint_log_size=1M
+    seq 1000 >"$mnt/whole"
+    : >"$work/torn"
+    for number in {1..3}; do
+        look_until_told & lookers+=($!)
+    done
+    for number in {1..200}; do
+        timeout 20 mkdir "$snap/passing.$((number % 5))"
+        seq 1000 >"$mnt/new" && mv "$mnt/new" "$mnt/whole"
+        [ "$number" -lt 5 ] || timeout 20 rmdir "$snap/passing.$(((number + 1) % 5))"
+    done
+    touch "$work/stop"
+    wait "${lookers[@]}"
+    rm "$work/stop"
+    same "torn" "$(cat "$work/torn")" ""
+    rmdir "$snap"/passing.*
+    umount_store
+    check_store
+    ok snapshots_come_and_go_under_readers
+}
+
 space() { # of tables, in KiB
     du -sk "$data/rel" | cut -f1
 }
@@ -419,6 +453,7 @@ snapshots_survive_remounts_and_kills
 mode_of_the_directory_is_an_option
 command_takes_a_durable_snapshot
 twenty_snapshots_beside_a_writer_are_moments
+snapshots_come_and_go_under_readers
 space_comes_back "at once" true
 space_comes_back "after a restart" restart
 open_file_holds_space_until_closed
