@@ -121,7 +121,9 @@ struct relation {
     uint32_t checked;      /* bufcache_check: frames found */
     uint64_t name_created; /* its number among the files created in its directory; 0: not created in this life */
     struct relation *lru_prev, *lru_next;
-    struct relation *list_prev, *list_next;
+    struct relation *list_prev, *list_next; /* the unsynced list */
+    struct relation *sync_next; /* those that one sync of the filesystem covers; they may be listed again meanwhile */
+    bool sync_unsynced;         /* it was `unsynced` when that sync began */
     UT_hash_handle hh;
     char path[];
 };

@@ -501,8 +501,9 @@ static void filesystem_sync_begin_locked(struct registry *registry, struct files
             continue;
         relation_unlist_locked(relation);
         relation->syncing = true;
+        relation->sync_unsynced = relation->unsynced;
         relation->unsynced = false;
-        LL_PREPEND2(sync->relations, relation, list_next);
+        LL_PREPEND2(sync->relations, relation, sync_next);
     }
     for (size_t i = 0; i < DIR_COUNT; i++)
         sync->created[i] = sync->tablespace->dirs[i].created;
@@ -517,10 +518,10 @@ static void filesystem_sync_end_locked(struct registry *registry, struct filesys
     }
     while (sync->relations != NULL) {
         struct relation *relation = sync->relations;
-        LL_DELETE2(sync->relations, relation, list_next);
+        LL_DELETE2(sync->relations, relation, sync_next);
         relation->syncing = false;
         if (!covered) {
-            relation->unsynced = true;
+            relation->unsynced |= relation->sync_unsynced;
             relation_list_unsynced_locked(relation);
         }
         mutex_unlock(&registry->lock);

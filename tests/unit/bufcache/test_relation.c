@@ -336,6 +336,50 @@ static void descriptor_cache_limit_holds_and_syncs_many_at_once(void **state)
     check_descriptor_limit(true);
 }
 
+/* Writes to every relation while the filesystem is being synced. */
+struct busy {
+    struct relation *relations[40];
+    bool entered;
+    int result; /* of the sync of the filesystem */
+};
+
+static int write_during_sync(void *arg, const struct mem_event *event)
+{
+    struct busy *busy = arg;
+    if (event->call != MEM_CALL_SYNC_FILESYSTEM || busy->entered)
+        return 0;
+    busy->entered = true;
+    for (unsigned i = 0; i < ARRAY_COUNT(busy->relations); i++)
+        assert_int_equal(relation_extend(busy->relations[i], 3), 0);
+    return busy->result;
+}
+
+static void check_written_during_sync(bool sync_filesystem)
+{
+    struct fixture *fixture = fixture_create(512);
+    struct busy busy = {.result = sync_filesystem ? 0 : -EOPNOTSUPP};
+    for (unsigned i = 0; i < ARRAY_COUNT(busy.relations); i++)
+        busy.relations[i] = fixture_create_relation(fixture, i + 1, 2);
+    mem_device_set_hook(fixture->mem, write_during_sync, &busy);
+    assert_int_equal(bufcache_sync_relations(fixture->cache), 0);
+    assert_true(busy.entered);
+    const uint64_t syncs = fixture_calls(fixture, MEM_CALL_SYNC);
+    assert_int_equal(bufcache_sync_relations(fixture->cache), 0); /* what was written meanwhile is not forgotten */
+    for (unsigned i = 0; i < ARRAY_COUNT(busy.relations); i++)
+        assert_int_equal(relation_sync(busy.relations[i]), 0);
+    assert_true(fixture_calls(fixture, MEM_CALL_SYNC) + fixture_calls(fixture, MEM_CALL_SYNC_FILESYSTEM) > syncs);
+    for (unsigned i = 0; i < ARRAY_COUNT(busy.relations); i++)
+        relation_unref(busy.relations[i]);
+    fixture_destroy(fixture);
+}
+
+static void relations_written_during_a_filesystem_sync_are_synced_again(void **state)
+{
+    (void)state;
+    check_written_during_sync(true);
+    check_written_during_sync(false);
+}
+
 static void descriptor_cache_failed_sync_on_closing_not_lost(void **state)
 {
     (void)state;
@@ -408,6 +452,7 @@ int main(void)
         cmocka_unit_test(sync_of_directory_failure_stops_for_good),
         cmocka_unit_test(descriptor_cache_limit_holds_and_syncs_before_closing),
         cmocka_unit_test(descriptor_cache_limit_holds_and_syncs_many_at_once),
+        cmocka_unit_test(relations_written_during_a_filesystem_sync_are_synced_again),
         cmocka_unit_test(descriptor_cache_failed_sync_on_closing_not_lost),
         cmocka_unit_test(relation_map_destroyed_with_the_relation),
     };
