@@ -110,7 +110,7 @@ reserved_names_stay_free() {
 }
 
 system_tables_are_read_only_tables() {
-    same "tables" "$(ls "$mnt/.tblfs" | tr '\n' ' ')" "cache snapshots status sweeps "
+    same "tables" "$(ls "$mnt/.tblfs" | tr '\n' ' ')" "cache check snapshots status sweeps "
     same "version" "tblfs $(status version)" "$("$TBLFS" version)"
     same "data directory" "$(status data_dir)" "$data"
     awk -F '\t' 'NF != 2 { exit 1 }' "$mnt/.tblfs/status" "$mnt/.tblfs/cache" || fail "not a table of two columns"
