@@ -82,7 +82,7 @@ bench-programs: $(call prog_of,bench/*.c)
 help:
 	@printf '%s\n' \
 	  'make              the tblfs command: build/gcc/tblfs' \
-	  'make check        installs what is missing, builds all variants, runs lint and all tests (4 minutes)' \
+	  'make check        installs what is missing, builds all variants, runs lint and all tests (6 minutes)' \
 	  'make check-long   the same with LONG=1: fresh seeds, SECONDS_LONG seconds for tests that can use them' \
 	  'make lint         only the checks of the source' \
 	  'make fmt          formats the source with clang-format' \
