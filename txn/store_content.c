@@ -93,7 +93,7 @@ static int ensure_relation(struct content_change *change, const struct inode *in
     struct store *store = file->store;
     if (inode->rel != REL_NONE) {
         assert(file->relation != NULL && relation_number(file->relation) == inode->rel);
-        return store_map_ensure(store, file->view, file->relation, file->ino);
+        return store_map_ensure(store, file->relation, file->ino);
     }
     if (!needs_relation(change)) {
         return 0;

@@ -149,7 +149,6 @@ struct op_run {
     struct content_plan *content;  /* NULL: content does not change */
     struct retire_list dropped[2]; /* relations that go */
     unsigned dropped_count;
-    struct retire_list blocks; /* blocks that go without a content plan */
     int64_t inode_delta;
     ino_no orphan;                             /* became one: marked once this is applied */
     bool gate_held, gate_closed, catalog_held; /* closed: held exclusively */
@@ -237,7 +236,7 @@ void store_destroy_orphan_or_log(struct store *store, struct view *view, ino_no 
 
 /* ---- store_map.c ---- */
 /* FSM-3: the relation's map is ready after it. File lock held exclusively (or the store is being opened). */
-int store_map_ensure(struct store *store, struct view *view, struct relation *relation, ino_no ino) WARN_UNUSED;
+int store_map_ensure(struct store *store, struct relation *relation, ino_no ino) WARN_UNUSED;
 int store_map_build_catalog(struct store *store) WARN_UNUSED;
 /* A relation that was just made; during recovery the log may refer to pages in a file that is there already. */
 /* Builds it anew: a snapshot of an earlier life is gone, and nobody knew what only it used. File lock held exclusively. */

@@ -52,11 +52,6 @@ int block_set_add_run(struct block_set *set, block_no first, uint32_t count)
     return 0;
 }
 
-static bool set_skip(void *arg, struct page_ptr ptr)
-{
-    return block_set_has(arg, ptr.block);
-}
-
 struct set_visit {
     struct block_set *set;
     struct diag *diag;
@@ -75,7 +70,7 @@ static int set_add_page(void *arg, struct page_ptr ptr, uint8_t level)
 
 static bool visit_skip(void *arg, struct page_ptr ptr)
 {
-    return set_skip(((struct set_visit *)arg)->set, ptr);
+    return block_set_has(((struct set_visit *)arg)->set, ptr.block);
 }
 
 int block_set_add_content(struct block_set *set, struct diag *diag, const struct content_root *root)
@@ -223,24 +218,17 @@ static int build_map(struct store *store, struct relation *relation, ino_no ino,
     return rc;
 }
 
-int store_map_ensure(struct store *store, struct view *view, struct relation *relation, ino_no ino)
-{
-    (void)view;
-    if (fsm_is_ready(relation)) {
-        return 0;
-    }
-    cow_gate_enter(store->cow);
-    const int rc = build_map(store, relation, ino, build_add_version);
-    cow_gate_leave(store->cow);
-    return rc;
-}
-
 int store_map_rebuild(struct store *store, struct relation *relation, ino_no ino)
 {
     cow_gate_enter(store->cow);
     const int rc = build_map(store, relation, ino, build_add_version);
     cow_gate_leave(store->cow);
     return rc;
+}
+
+int store_map_ensure(struct store *store, struct relation *relation, ino_no ino)
+{
+    return fsm_is_ready(relation) ? 0 : store_map_rebuild(store, relation, ino);
 }
 
 int store_map_rebuild_catalog(struct store *store)

@@ -167,7 +167,6 @@ static void op_apply(struct op_run *run)
     for (unsigned i = 0; i < run->dropped_count; i++) {
         view_retire(run->view, &run->dropped[i]);
     }
-    view_retire(run->view, &run->blocks);
     atomic_fetch_add(&store->inode_count, (uint64_t)run->inode_delta);
     atomic_fetch_add(&store->operations[run->op.type], 1);
 }
@@ -190,7 +189,6 @@ void op_release(struct op_run *run)
     for (unsigned i = 0; i < run->dropped_count; i++) {
         retire_list_free(&run->dropped[i]);
     }
-    retire_list_free(&run->blocks);
     if (run->catalog_held) {
         rwlock_unlock_exclusive(&run->view->catalog_lock);
     }
