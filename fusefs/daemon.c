@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <syslog.h>
 #include <unistd.h>
 
 #define OPEN_FILES_MAX 4096u
@@ -74,11 +75,8 @@ int daemon_fork(bool *out_child, int *out_report_fd, int *out_status)
     return 0;
 }
 
-void daemon_report(int report_fd, int status)
+static void let_go_of_terminal(void)
 {
-    const unsigned char byte = (unsigned char)status;
-    (void)!write(report_fd, &byte, sizeof byte); /* a parent that is gone does not matter */
-    (void)close(report_fd);
     (void)!chdir("/");
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0)
@@ -87,6 +85,15 @@ void daemon_report(int report_fd, int status)
         (void)dup2(null, fd);
     if (null > STDERR_FILENO)
         (void)close(null);
+}
+
+void daemon_report(int report_fd, int status, const struct daemon_log *log)
+{
+    const unsigned char byte = (unsigned char)status;
+    let_go_of_terminal();
+    daemon_log_take_stderr(log, _PATH_LOG);
+    (void)!write(report_fd, &byte, sizeof byte); /* a parent that is gone does not matter */
+    (void)close(report_fd);
 }
 
 uint32_t daemon_raise_open_files(void)

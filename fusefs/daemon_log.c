@@ -9,6 +9,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <syslog.h>
 #include <time.h>
 #include <unistd.h>
@@ -110,6 +113,36 @@ int daemon_log_open(struct daemon_log *log, const char *file_path, bool foregrou
 void daemon_log_started(struct daemon_log *log)
 {
     log->started = true;
+}
+
+/* -1: nobody listens there. */
+static int connect_to_syslog(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof address.sun_path)
+        return -1;
+    memcpy(address.sun_path, path, strlen(path));
+    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0)
+        return fd;
+    (void)close(fd);
+    return -1;
+}
+
+void daemon_log_take_stderr(const struct daemon_log *log, const char *syslog_path)
+{
+    if (log->file_fd >= 0) {
+        (void)dup2(log->file_fd, STDERR_FILENO);
+        return;
+    }
+    const int fd = connect_to_syslog(syslog_path);
+    if (fd < 0)
+        return;
+    (void)dup2(fd, STDERR_FILENO);
+    if (fd != STDERR_FILENO)
+        (void)close(fd);
 }
 
 void daemon_log_mute(struct daemon_log *log, bool muted)

@@ -211,8 +211,8 @@ char *mount_realpath_new(const char *path);
  * is no child.
  */
 int daemon_fork(bool *out_child, int *out_report_fd, int *out_status) WARN_UNUSED;
-/* Tells the waiting parent, and lets go of the terminal. */
-void daemon_report(int report_fd, int status);
+/* Lets go of the terminal (from here on stderr is the log's), and tells the waiting parent. */
+void daemon_report(int report_fd, int status, const struct daemon_log *log);
 /* Raises the limit of open files; returns how many the store may have. */
 uint32_t daemon_raise_open_files(void);
 /* Tells systemd (Type=notify), if it wants to know. */

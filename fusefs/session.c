@@ -189,7 +189,7 @@ static void session_ready(void *arg)
     diag_log(&session->fs->log.diag, DIAG_INFO, "%s is mounted on %s", options->data_dir, options->mount_point);
     daemon_log_started(&session->fs->log);
     if (session->report_fd >= 0) {
-        daemon_report(session->report_fd, 0);
+        daemon_report(session->report_fd, 0, &session->fs->log);
         session->report_fd = -1;
     }
     daemon_notify_systemd("READY=1");

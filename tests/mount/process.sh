@@ -107,6 +107,13 @@ mount_waits_for_a_closing_holder() {
     ok mount_waits_for_a_closing_holder
 }
 
+stderr_in_the_background_is_the_log() {
+    mount_store
+    same "stderr" "$(readlink "/proc/$(daemon_pid)/fd/2")" "$work/log"
+    umount_store
+    ok stderr_in_the_background_is_the_log
+}
+
 foreground_serves_until_unmounted() {
     "$TBLFS" mount "$data" "$mnt" -f 2>"$work/foreground" &
     local pid=$!
@@ -163,6 +170,7 @@ sigterm_keeps_mapped_pages
 second_sigterm_cuts_off_users
 dead_mount_is_taken_away
 mount_waits_for_a_closing_holder
+stderr_in_the_background_is_the_log
 foreground_serves_until_unmounted
 read_only_mount_refuses_writes
 kernel_features_are_used
