@@ -12,6 +12,8 @@
 #include "fusefs/kernel.h"
 #include "fusefs/daemon_log.h"
 #include "fusefs/nodes.h"
+#include "fusefs/roots.h"
+#include "fusefs/virtual.h"
 #include "txn/store.h"
 
 struct handle;
@@ -29,8 +31,8 @@ struct fusefs {
     int64_t started_ns;          /* wall clock */
     struct mutex syncs_lock;     /* LOCK_RANK_LEAF */
     struct condvar syncs_done;
-    unsigned syncs_waiting;               /* replies that wait for a sync, guarded by syncs_lock */
-    _Atomic int64_t snapshots_changed_ns; /* mtime of MNT/.snap */
+    unsigned syncs_waiting;                        /* replies that wait for a sync, guarded by syncs_lock */
+    _Atomic int64_t roots_changed_ns[ROOTS_COUNT]; /* mtimes of MNT/.snap and MNT/.txn */
 };
 
 static inline struct fusefs *fusefs_of(fuse_req_t req)
@@ -55,17 +57,20 @@ void reply_error(fuse_req_t req, int rc);
 
 /* ---- names (names.c) ---- */
 
-/* May this node be changed? 0, or -EROFS: it is virtual, or in a snapshot. */
+bool name_is_too_long(const char *name);
+bool name_is_commit(const char *name);
+/* May names in this directory, and other things of this node, be changed? 0, or -EROFS; of virtual ones what their kind says. */
+int node_check_names(const struct node_identity *dir) WARN_UNUSED;
 int node_check_writable(const struct node_identity *node) WARN_UNUSED;
-/* May `name` be made in (or moved into) that directory? 0, or -EBUSY, -EINVAL, -EROFS, -ENAMETOOLONG; -EPERM: MNT/.snap. */
+/* May `name` be made in (or moved into) that directory? 0, or -EBUSY, -EINVAL, -ENAMETOOLONG, or as node_check_names. */
 int name_check_new(const struct node_identity *dir, const char *name) WARN_UNUSED;
-/* May it be removed from (or moved out of) it? 0, or -EBUSY, -ENOENT, -EROFS, -ENAMETOOLONG; -EPERM: MNT/.snap. */
+/* May it be removed from (or moved out of) it? 0, or -EBUSY, -ENOENT, -ENAMETOOLONG, or as node_check_names. */
 int name_check_old(const struct node_identity *dir, const char *name) WARN_UNUSED;
 /* May it be looked up in the store? 0, -ENOENT or -ENAMETOOLONG. */
 int name_check_lookup(const struct node_identity *dir, const char *name) WARN_UNUSED;
-/* Is it the directory of system tables? Of snapshots? */
-bool name_is_system(const struct node_identity *dir, const char *name);
-bool name_is_snapshots(const struct node_identity *dir, const char *name);
+/* What a name at the root leads to, if it is one of tblfs's own. NULL: it is not. The function answers. */
+typedef void name_lookup_fn(fuse_req_t req);
+name_lookup_fn *name_own_lookup(const struct node_identity *dir, const char *name);
 
 /* ---- open files (handles.c) ---- */
 
@@ -109,34 +114,19 @@ void sync_replies_wait(struct fusefs *fs);
  * a call that answers nothing else. */
 void reply_when_durable(fuse_req_t req, size_t written);
 
-/* ---- virtual files (system_tables.c) ---- */
+/* ---- MNT/.tblfs (system_tables.c) ---- */
 
-/* Inode numbers from the top of what st_ino may be: those of trees (fusefs/nodes.h) never get there. */
-#define SYSTEM_INO_TOP ((UINT64_C(1) << 53) - 1)
-
-/* Is it virtual? (MNT/.snap is, too.) */
-bool system_is_node(const struct node_identity *node);
-void system_stat(ino_no ino, struct stat *out_stat);
-void system_lookup_directory(fuse_req_t req); /* MNT/.tblfs */
-void system_lookup(fuse_req_t req, const struct node_identity *dir, const char *name);
-void system_readdir(fuse_req_t req, const struct node_identity *dir, size_t size, uint64_t after, bool plus);
-void system_open(fuse_req_t req, const struct node_identity *node, struct fuse_file_info *fi);
+extern const struct virtual_kind system_tables_kind;
+void system_lookup_directory(fuse_req_t req);
 
 /* ---- MNT/.snap (snapshots.c) ---- */
 
-#define SNAPSHOTS_INO (SYSTEM_INO_TOP - 64)
-
+extern const struct virtual_kind snapshots_kind;
 void snapshots_init(struct fusefs *fs);
-bool snapshots_is_node(const struct node_identity *node);
-void snapshots_reply_attr(fuse_req_t req);
 void snapshots_lookup_directory(fuse_req_t req);
-void snapshots_lookup(fuse_req_t req, const char *name);
-void snapshots_readdir(fuse_req_t req, size_t size, uint64_t after, bool plus);
-void snapshots_mkdir(fuse_req_t req, const char *name);
-void snapshots_rmdir(fuse_req_t req, const char *name);
-/* Flags as store_rename's; -EPERM unless both are MNT/.snap. */
-void snapshots_rename(fuse_req_t req, const struct node_identity *from, const char *name,
-                      const struct node_identity *to, const char *new_name, unsigned store_flags);
+bool snapshots_is_node(const struct node_identity *node);
+/* Within it; flags as store_rename's. */
+void snapshots_rename(fuse_req_t req, const char *name, const char *new_name, unsigned store_flags);
 
 /* ---- operations ---- */
 

@@ -15,79 +15,95 @@
 
 static bool is_root(const struct node_identity *dir)
 {
-    return node_tree_is_live(dir->tree) && dir->ino == INO_ROOT;
+    return node_tree_is(dir->tree, NODE_TREE_LIVE) && dir->ino == INO_ROOT;
 }
 
-static bool is_reserved_at_root(const char *name)
+static const struct {
+    const char *name;
+    name_lookup_fn *lookup; /* NULL: it looks up as missing */
+} own_names[] = {
+    {".txn", NULL},
+    {".snap", snapshots_lookup_directory},
+    {".tablespace", NULL},
+    {".tblfs", system_lookup_directory},
+};
+
+static bool is_own(const char *name)
 {
-    static const char *const names[] = {".txn", ".snap", ".tablespace", ".tblfs"};
-    for (size_t index = 0; index < ARRAY_COUNT(names); index++) {
-        if (strcmp(name, names[index]) == 0)
+    for (size_t index = 0; index < ARRAY_COUNT(own_names); index++) {
+        if (strcmp(name, own_names[index].name) == 0)
             return true;
     }
     return false;
 }
 
-static bool is_commit(const char *name)
+bool name_is_commit(const char *name)
 {
     return strcmp(name, ".commit") == 0;
 }
 
-static bool is_too_long(const char *name)
+bool name_is_too_long(const char *name)
 {
     return strnlen(name, NAME_MAX_BYTES + 1) > NAME_MAX_BYTES;
 }
 
-bool name_is_system(const struct node_identity *dir, const char *name)
+name_lookup_fn *name_own_lookup(const struct node_identity *dir, const char *name)
 {
-    return is_root(dir) && strcmp(name, ".tblfs") == 0;
+    for (size_t index = 0; index < ARRAY_COUNT(own_names) && is_root(dir); index++) {
+        if (strcmp(name, own_names[index].name) == 0)
+            return own_names[index].lookup;
+    }
+    return NULL;
 }
 
-bool name_is_snapshots(const struct node_identity *dir, const char *name)
+static bool is_read_only(const struct node_identity *node)
 {
-    return is_root(dir) && strcmp(name, ".snap") == 0;
+    return node_tree_is(node->tree, NODE_TREE_SNAPSHOT) || node_tree_is(node->tree, NODE_TREE_BASE);
+}
+
+int node_check_names(const struct node_identity *dir)
+{
+    if (node_is_virtual(dir))
+        return virtual_kind_of(dir)->name_rc;
+    return is_read_only(dir) ? -EROFS : 0;
 }
 
 int node_check_writable(const struct node_identity *node)
 {
-    return node_tree_is_live(node->tree) ? 0 : -EROFS;
-}
-
-/* What holds for every name in it. */
-static int check_directory(const struct node_identity *dir)
-{
-    return snapshots_is_node(dir) ? -EPERM : node_check_writable(dir);
+    if (node_is_virtual(node))
+        return virtual_kind_of(node)->change_rc;
+    return is_read_only(node) ? -EROFS : 0;
 }
 
 int name_check_lookup(const struct node_identity *dir, const char *name)
 {
-    if (is_too_long(name))
+    if (name_is_too_long(name))
         return -ENAMETOOLONG;
-    if (is_commit(name) || (is_root(dir) && is_reserved_at_root(name)))
+    if (name_is_commit(name) || (is_root(dir) && is_own(name)))
         return -ENOENT;
     return 0;
 }
 
 int name_check_new(const struct node_identity *dir, const char *name)
 {
-    if (is_too_long(name))
+    if (name_is_too_long(name))
         return -ENAMETOOLONG;
-    const int rc = check_directory(dir);
+    const int rc = node_check_names(dir);
     if (rc != 0)
         return rc;
-    if (is_root(dir) && is_reserved_at_root(name))
+    if (is_root(dir) && is_own(name))
         return -EBUSY;
-    return is_commit(name) ? -EINVAL : 0;
+    return name_is_commit(name) ? -EINVAL : 0;
 }
 
 int name_check_old(const struct node_identity *dir, const char *name)
 {
-    if (is_too_long(name))
+    if (name_is_too_long(name))
         return -ENAMETOOLONG;
-    const int rc = check_directory(dir);
+    const int rc = node_check_names(dir);
     if (rc != 0)
         return rc;
-    if (is_root(dir) && is_reserved_at_root(name))
+    if (is_root(dir) && is_own(name))
         return -EBUSY;
-    return is_commit(name) ? -ENOENT : 0;
+    return name_is_commit(name) ? -ENOENT : 0;
 }

@@ -2,9 +2,9 @@
  * fusefs/nodes.c - see the header.
  *
  * Two hash tables over the same nodes: by id for what the kernel asks, by (view, inode) for what lookups find. Trees are
- * a list: the live one, and one for each snapshot that the kernel has looked into.
+ * a list: the live one, and one for each snapshot and transaction that the kernel has looked into.
  *
- *   tree of a snapshot: known --node_tree_drop--> gone --last node_tree_let_go--> released --last node forgotten--> freed
+ *   tree: known --node_tree_drop--> gone --last node_tree_let_go--> released --last node forgotten--> freed
  *
  * A snapshot's tree that is not dropped stays until the table goes: the version that it holds is kept by its name anyway.
  */
@@ -28,15 +28,13 @@ struct node_key {
 
 struct node_tree {
     struct node_table *table;
-    struct view *view; /* not to be looked at when gone and not held */
+    struct node_tree_source source; /* view and owner: not to be looked at when gone and not held */
     uint64_t view_id;
-    uint64_t number; /* of the snapshot; 0: the live tree */
-    uint64_t place;  /* NODE-5 */
-    void *owner;
-    node_tree_release_fn *release; /* NULL: the live tree, which needs no holding */
-    unsigned holds;                /* all below: guarded by the table's lock */
+    uint64_t place; /* NODE-5 */
+    unsigned holds; /* all below: guarded by the table's lock */
     uint64_t nodes;
-    bool gone;
+    int gone_rc; /* of nodes of one that is gone; 0: it is not */
+    bool root_forgotten;
     bool released;
     struct node_tree *next;
 };
@@ -47,6 +45,7 @@ struct node {
     struct node_tree *tree; /* NULL: virtual */
     uint32_t type;
     uint64_t lookups;
+    bool stale;              /* NODE-6 */
     struct open_file *open;  /* NULL: not open */
     struct store_attr *last; /* of a directory that may be removed; NULL: not known */
     UT_hash_handle by_id;
@@ -150,14 +149,13 @@ static struct node *make_locked(struct node_table *table, struct node_tree *tree
 
 /* ---- trees ---- */
 
-static struct node_tree *tree_make(struct node_table *table, struct view *view, uint64_t number)
+static struct node_tree *tree_make(struct node_table *table, const struct node_tree_source *source)
 {
     struct node_tree *tree = calloc(1, sizeof *tree);
     if (tree != NULL) {
         tree->table = table;
-        tree->view = view;
-        tree->view_id = view->id;
-        tree->number = number;
+        tree->source = *source;
+        tree->view_id = source->view->id;
     }
     return tree;
 }
@@ -169,12 +167,28 @@ struct node_tree *node_table_live(struct node_table *table)
 
 struct view *node_tree_view(const struct node_tree *tree)
 {
-    return tree->view;
+    return tree->source.view;
 }
 
-bool node_tree_is_live(const struct node_tree *tree)
+void *node_tree_owner(const struct node_tree *tree)
 {
-    return tree != NODE_TREE_VIRTUAL && tree->number == 0;
+    return tree->source.owner;
+}
+
+bool node_tree_is(const struct node_tree *tree, enum node_tree_kind kind)
+{
+    return tree != NODE_TREE_VIRTUAL && tree->source.kind == kind;
+}
+
+uint64_t node_tree_number(const struct node_tree *tree)
+{
+    return tree->source.number;
+}
+
+/* The live one is there as long as the table is. */
+static bool needs_holding(const struct node_tree *tree)
+{
+    return tree != NODE_TREE_VIRTUAL && tree->source.kind != NODE_TREE_LIVE;
 }
 
 static uint64_t st_ino_of(uint64_t place, ino_no ino)
@@ -187,10 +201,10 @@ uint64_t node_tree_st_ino(const struct node_tree *tree, ino_no ino)
     return tree == NODE_TREE_VIRTUAL ? ino : st_ino_of(tree->place, ino);
 }
 
-static struct node_tree *tree_find_locked(struct node_table *table, uint64_t number)
+static struct node_tree *tree_find_locked(struct node_table *table, enum node_tree_kind kind, uint64_t number)
 {
     struct node_tree *tree = table->trees;
-    while (tree != NULL && (tree->gone || tree->number != number))
+    while (tree != NULL && (tree->gone_rc != 0 || tree->source.kind != kind || tree->source.number != number))
         tree = tree->next;
     return tree;
 }
@@ -224,7 +238,7 @@ static uint64_t choose_place_locked(const struct node_table *table, uint64_t num
 /* Behind the live one. */
 static int tree_add_locked(struct node_table *table, struct node_tree *tree)
 {
-    tree->place = choose_place_locked(table, tree->number);
+    tree->place = choose_place_locked(table, tree->source.number);
     if (tree->place == 0)
         return -ENFILE;
     tree->next = table->trees->next;
@@ -232,17 +246,15 @@ static int tree_add_locked(struct node_table *table, struct node_tree *tree)
     return 0;
 }
 
-int node_tree_enter(struct node_table *table, uint64_t number, struct view *view, void *owner,
-                    node_tree_release_fn *release, struct node_tree **out_tree, bool *out_made)
+int node_tree_enter(struct node_table *table, const struct node_tree_source *source, struct node_tree **out_tree,
+                    bool *out_made)
 {
     int rc = 0;
-    struct node_tree *fresh = tree_make(table, view, number);
+    struct node_tree *fresh = tree_make(table, source);
     if (fresh == NULL)
         return -ENOMEM;
-    fresh->owner = owner;
-    fresh->release = release;
     mutex_lock(&table->lock);
-    struct node_tree *tree = tree_find_locked(table, number);
+    struct node_tree *tree = tree_find_locked(table, source->kind, source->number);
     if (tree == NULL) {
         tree = fresh;
         rc = tree_add_locked(table, fresh);
@@ -261,7 +273,7 @@ int node_tree_enter(struct node_table *table, uint64_t number, struct view *view
 
 void node_tree_hold(struct node_tree *tree)
 {
-    if (tree == NODE_TREE_VIRTUAL || tree->release == NULL)
+    if (!needs_holding(tree))
         return;
     mutex_lock(&tree->table->lock);
     assert(tree->holds > 0);
@@ -278,8 +290,8 @@ struct tree_release {
 static struct tree_release release_if_unused_locked(struct node_tree *tree)
 {
     struct tree_release due = {.release = NULL};
-    if (tree->gone && tree->holds == 0 && !tree->released) {
-        due = (struct tree_release){.release = tree->release, .owner = tree->owner};
+    if (tree->gone_rc != 0 && tree->holds == 0 && !tree->released) {
+        due = (struct tree_release){.release = tree->source.release, .owner = tree->source.owner};
         tree->released = true;
         tree_free_if_unused_locked(tree);
     }
@@ -294,7 +306,7 @@ static void release_due(struct tree_release due)
 
 void node_tree_let_go(struct node_tree *tree)
 {
-    if (tree == NODE_TREE_VIRTUAL || tree->release == NULL)
+    if (!needs_holding(tree))
         return;
     struct node_table *table = tree->table;
     mutex_lock(&table->lock);
@@ -305,23 +317,34 @@ void node_tree_let_go(struct node_tree *tree)
     release_due(due);
 }
 
-void node_tree_drop(struct node_table *table, uint64_t number)
+void node_tree_drop(struct node_table *table, enum node_tree_kind kind, uint64_t number, int rc)
 {
     struct tree_release due = {.release = NULL};
+    assert(rc < 0 && kind != NODE_TREE_LIVE);
     mutex_lock(&table->lock);
-    struct node_tree *tree = tree_find_locked(table, number);
+    struct node_tree *tree = tree_find_locked(table, kind, number);
     if (tree != NULL) {
-        tree->gone = true;
+        tree->gone_rc = rc;
         due = release_if_unused_locked(tree);
     }
     mutex_unlock(&table->lock);
     release_due(due);
 }
 
-uint64_t node_snapshot_st_ino(struct node_table *table, uint64_t number, ino_no ino)
+void node_tree_forget_root(struct node_table *table, enum node_tree_kind kind, uint64_t number)
 {
     mutex_lock(&table->lock);
-    const struct node_tree *tree = tree_find_locked(table, number);
+    for (struct node_tree *tree = table->trees; tree != NULL; tree = tree->next) {
+        if (tree->gone_rc != 0 && tree->source.kind == kind && tree->source.number == number)
+            tree->root_forgotten = true;
+    }
+    mutex_unlock(&table->lock);
+}
+
+uint64_t node_tree_future_st_ino(struct node_table *table, enum node_tree_kind kind, uint64_t number, ino_no ino)
+{
+    mutex_lock(&table->lock);
+    const struct node_tree *tree = tree_find_locked(table, kind, number);
     const uint64_t place = tree != NULL ? tree->place : preferred_place(number);
     mutex_unlock(&table->lock);
     return st_ino_of(place, ino);
@@ -333,8 +356,8 @@ static void trees_free(struct node_table *table)
     while (table->trees != NULL) {
         struct node_tree *tree = table->trees;
         table->trees = tree->next;
-        if (tree->release != NULL && !tree->released)
-            tree->release(tree->owner);
+        if (tree->source.release != NULL && !tree->released)
+            tree->source.release(tree->source.owner);
         free(tree);
     }
 }
@@ -348,7 +371,7 @@ int node_table_new(struct view *root_view, struct node_table **out_table)
         return -ENOMEM;
     mutex_init(&table->lock, LOCK_RANK_NODES);
     table->next_id = NODE_ID_ROOT;
-    table->trees = tree_make(table, root_view, 0);
+    table->trees = tree_make(table, &(struct node_tree_source){.kind = NODE_TREE_LIVE, .view = root_view});
     const struct node *root = NULL;
     if (table->trees != NULL) {
         const struct node_key key = key_of(table->trees, INO_ROOT);
@@ -384,20 +407,31 @@ static void identify_locked(const struct node *node, struct node_identity *out_i
     struct node_tree *tree = node->tree;
     *out_identity = (struct node_identity){.id = node->id, .tree = tree, .ino = node->key.ino, .type = node->type};
     if (tree != NODE_TREE_VIRTUAL) {
-        out_identity->view = tree->view;
-        tree->holds += tree->release != NULL ? 1 : 0;
+        out_identity->view = tree->source.view;
+        tree->holds += needs_holding(tree) ? 1 : 0;
     }
+}
+
+/* What is to be answered for that node; 0: it is found. */
+static int find_rc_locked(const struct node *node)
+{
+    if (node == NULL || node->stale)
+        return -ESTALE;
+    const struct node_tree *tree = node->tree;
+    if (tree == NODE_TREE_VIRTUAL || tree->gone_rc == 0)
+        return 0;
+    return node->key.ino == INO_ROOT && !tree->root_forgotten ? -ESTALE : tree->gone_rc;
 }
 
 int node_find(struct node_table *table, uint64_t id, struct node_identity *out_identity)
 {
     mutex_lock(&table->lock);
     const struct node *node = find_by_id_locked(table, id);
-    const bool found = node != NULL && (node->tree == NODE_TREE_VIRTUAL || !node->tree->gone);
-    if (found)
+    const int rc = find_rc_locked(node);
+    if (rc == 0)
         identify_locked(node, out_identity);
     mutex_unlock(&table->lock);
-    return found ? 0 : -ESTALE;
+    return rc;
 }
 
 void node_release(struct node_identity *identity)
@@ -433,6 +467,51 @@ void node_forget(struct node_table *table, uint64_t id, uint64_t count)
         remove_if_unused_locked(table, node);
     }
     mutex_unlock(&table->lock);
+}
+
+static struct node *find_known_locked(struct node_table *table, const struct node_tree *tree, ino_no ino)
+{
+    const struct node_key key = key_of(tree, ino);
+    struct node *node = find_by_key_locked(table, &key);
+    return node != NULL && (node->lookups > 0 || node->id == NODE_ID_ROOT) ? node : NULL;
+}
+
+uint64_t node_known_id(struct node_table *table, const struct node_tree *tree, ino_no ino)
+{
+    mutex_lock(&table->lock);
+    const struct node *node = find_known_locked(table, tree, ino);
+    const uint64_t id = node == NULL ? 0 : node->id;
+    mutex_unlock(&table->lock);
+    return id;
+}
+
+uint64_t node_mark_stale(struct node_table *table, const struct node_tree *tree, ino_no ino)
+{
+    mutex_lock(&table->lock);
+    struct node *node = find_known_locked(table, tree, ino);
+    if (node != NULL)
+        node->stale = true;
+    const uint64_t id = node == NULL ? 0 : node->id;
+    mutex_unlock(&table->lock);
+    return id;
+}
+
+void node_clear_stale(struct node_table *table, uint64_t id)
+{
+    mutex_lock(&table->lock);
+    struct node *node = find_by_id_locked(table, id);
+    if (node != NULL)
+        node->stale = false;
+    mutex_unlock(&table->lock);
+}
+
+bool node_is_stale(struct node_table *table, uint64_t id)
+{
+    mutex_lock(&table->lock);
+    const struct node *node = find_by_id_locked(table, id);
+    const bool stale = node != NULL && node->stale;
+    mutex_unlock(&table->lock);
+    return stale;
 }
 
 void node_note_last(struct node_table *table, struct node_tree *tree, const struct store_attr *attr)
@@ -530,8 +609,8 @@ void node_table_get_stats(struct node_table *table, struct node_table_stats *out
     mutex_lock(&table->lock);
     out_stats->nodes = HASH_CNT(by_id, table->nodes_by_id);
     out_stats->open_files = table->open_files;
-    out_stats->snapshots = 0;
-    for (const struct node_tree *tree = table->trees->next; tree != NULL; tree = tree->next)
-        out_stats->snapshots++;
+    out_stats->trees = 0;
+    for (const struct node_tree *tree = table->trees; tree != NULL; tree = tree->next)
+        out_stats->trees++;
     mutex_unlock(&table->lock);
 }

@@ -6,7 +6,8 @@
  * > 0) or it has an open file. Find and count are one step under the lock, and so are uncount and remove. NODE-4 The
  * view of a node that node_find gave stays until node_release, that of an open file until it is closed, also when its
  * tree is dropped meanwhile; what is found afterwards is stale. NODE-5 No two trees that are known have the same place, so no
- * two inodes have the same st_ino.
+ * two inodes have the same st_ino. NODE-6 A node marked stale is not found: a name that the kernel still has may lead to it,
+ * and ESTALE makes it walk again. Its open file goes on.
  *
  * Locking: one mutex of LOCK_RANK_NODES. The store may be locked by the caller (readdir); no call goes out under it.
  */
@@ -21,8 +22,14 @@ struct node_table;
 
 #define NODE_ID_ROOT UINT64_C(1)
 
-/* Where nodes belong: the live tree, or a snapshot's. */
+/* Where nodes belong. A tree is named by its kind and the number of its snapshot or transaction; no two of those share one. */
 struct node_tree;
+enum node_tree_kind {
+    NODE_TREE_LIVE,
+    NODE_TREE_SNAPSHOT,
+    NODE_TREE_TRANSACTION,
+    NODE_TREE_BASE, /* what a transaction began with */
+};
 #define NODE_TREE_VIRTUAL ((struct node_tree *)NULL) /* of the virtual files */
 
 struct node_identity {
@@ -61,27 +68,41 @@ void node_table_free(struct node_table *table);
 #define NODE_PLACES_MAX ((UINT64_C(1) << 14) - 1)
 
 struct node_tree *node_table_live(struct node_table *table);
-struct view *node_tree_view(const struct node_tree *tree); /* of a tree that is held */
-bool node_tree_is_live(const struct node_tree *tree);
+/* Of a tree that is held. */
+struct view *node_tree_view(const struct node_tree *tree);
+void *node_tree_owner(const struct node_tree *tree);
+/* Of the virtual files it is none of these. */
+bool node_tree_is(const struct node_tree *tree, enum node_tree_kind kind);
+uint64_t node_tree_number(const struct node_tree *tree); /* 0: the live one */
 uint64_t node_tree_st_ino(const struct node_tree *tree, ino_no ino);
 
 /* Called once, with no lock held, when the last user of a dropped tree has let go. */
 typedef void node_tree_release_fn(void *owner);
-/* Finds or makes the tree of that snapshot, and holds it once for the caller. *out_made: it takes the owner's reference
- * over. -ENFILE: too many are known; -ENOMEM. */
-int node_tree_enter(struct node_table *table, uint64_t number, struct view *view, void *owner,
-                    node_tree_release_fn *release, struct node_tree **out_tree, bool *out_made) WARN_UNUSED;
+struct node_tree_source {
+    enum node_tree_kind kind;
+    uint64_t number;
+    struct view *view;
+    void *owner; /* one reference to it */
+    node_tree_release_fn *release;
+};
+/* Finds or makes that tree, and holds it once for the caller. *out_made: it takes the owner's reference over. -ENFILE: too
+ * many are known; -ENOMEM. */
+int node_tree_enter(struct node_table *table, const struct node_tree_source *source, struct node_tree **out_tree,
+                    bool *out_made) WARN_UNUSED;
 /* One more hold of a tree that is held. */
 void node_tree_hold(struct node_tree *tree);
 void node_tree_let_go(struct node_tree *tree);
-/* The snapshot is dropped: its nodes are stale from now on. No such tree: does nothing. */
-void node_tree_drop(struct node_table *table, uint64_t number);
-/* The st_ino that an inode of that snapshot has or, if nothing of it is known yet, will have unless its place is taken. */
-uint64_t node_snapshot_st_ino(struct node_table *table, uint64_t number, ino_no ino);
+/* It is over: from now on node_find answers `rc` for its nodes, and -ESTALE for its root, to which a name that the kernel
+ * still has may lead. No such tree: does nothing. */
+void node_tree_drop(struct node_table *table, enum node_tree_kind kind, uint64_t number, int rc);
+/* No name leads to the root of that dropped tree any more: it answers as its other nodes do. */
+void node_tree_forget_root(struct node_table *table, enum node_tree_kind kind, uint64_t number);
+/* The st_ino that an inode of that tree has or, if nothing of it is known yet, will have unless its place is taken. */
+uint64_t node_tree_future_st_ino(struct node_table *table, enum node_tree_kind kind, uint64_t number, ino_no ino);
 
 /* ---- nodes ---- */
 
-/* Holds the node's tree: node_release. -ESTALE: no such node, or its tree was dropped. */
+/* Holds the node's tree: node_release. -ESTALE: no such node, or it is stale (NODE-6); else what node_tree_drop said. */
 int node_find(struct node_table *table, uint64_t id, struct node_identity *out_identity) WARN_UNUSED;
 /* Lets go and makes it NODE_NONE; nothing for NODE_NONE. */
 void node_release(struct node_identity *identity);
@@ -90,6 +111,14 @@ void node_release(struct node_identity *identity);
 int node_enter(struct node_table *table, struct node_tree *tree, ino_no ino, uint32_t type,
                uint64_t *out_id) WARN_UNUSED;
 void node_forget(struct node_table *table, uint64_t id, uint64_t count);
+
+/* The id under which the kernel knows that inode; 0: it does not. */
+uint64_t node_known_id(struct node_table *table, const struct node_tree *tree, ino_no ino);
+/* NODE-6; returns its id, 0: the kernel does not know it. */
+uint64_t node_mark_stale(struct node_table *table, const struct node_tree *tree, ino_no ino);
+/* No name leads to it any more. */
+void node_clear_stale(struct node_table *table, uint64_t id);
+bool node_is_stale(struct node_table *table, uint64_t id);
 
 /* A directory may be removed now: remembers how it looks without a name, for those who have it open or stand in it. No
  * node, or no memory: then they get ESTALE. */
@@ -108,7 +137,7 @@ struct open_file *node_open_unuse(struct node_table *table, uint64_t id) WARN_UN
 struct open_file *node_table_take_all_open(struct node_table *table) WARN_UNUSED;
 
 struct node_table_stats {
-    uint64_t nodes, open_files, snapshots;
+    uint64_t nodes, open_files, trees;
 };
 void node_table_get_stats(struct node_table *table, struct node_table_stats *out_stats);
 

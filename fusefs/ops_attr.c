@@ -142,14 +142,8 @@ void serve_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     int rc = node_find(fs->nodes, ino, &node);
     if (rc == -ESTALE && reply_attr_of_open(req, ino))
         return;
-    if (rc == 0 && snapshots_is_node(&node)) {
-        snapshots_reply_attr(req);
-        return;
-    }
-    if (rc == 0 && system_is_node(&node)) {
-        struct stat stat;
-        system_stat(node.ino, &stat);
-        (void)fuse_reply_attr(req, &stat, 0);
+    if (rc == 0 && node_is_virtual(&node)) {
+        virtual_getattr(req, &node);
         return;
     }
     if (rc == 0)
@@ -227,6 +221,10 @@ void serve_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *stat, int to_set
     unsigned set = set_of(to_set);
     (void)fi;
     int rc = node_find(fs->nodes, ino, &node);
+    if (rc == 0 && node_is_virtual(&node)) {
+        virtual_setattr(req, &node);
+        return;
+    }
     if (rc == 0)
         rc = node_check_writable(&node);
     if (rc == 0 && (set & STORE_SET_SIZE) != 0 && stat->st_size < 0)
@@ -296,7 +294,7 @@ void serve_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t siz
     int rc = xattr_check_name(name);
     if (rc == 0)
         rc = node_find(fs->nodes, ino, &node);
-    if (rc == 0 && system_is_node(&node))
+    if (rc == 0 && node_is_virtual(&node))
         rc = -ENODATA;
     if (rc == 0 && size > 0 && (buffer = malloc(size)) == NULL)
         rc = -ENOMEM;
@@ -377,7 +375,7 @@ void serve_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
     char *names = NULL;
     size_t names_size = 0;
     int rc = node_find(fs->nodes, ino, &node);
-    if (rc == 0 && !system_is_node(&node))
+    if (rc == 0 && !node_is_virtual(&node))
         rc = list_names(fs, &node, &names, &names_size);
     if (rc == 0 && fuse_req_ctx(req)->uid != 0)
         names_size = drop_trusted(names, names_size);

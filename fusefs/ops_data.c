@@ -82,8 +82,8 @@ void serve_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     struct fusefs *fs = fusefs_of(req);
     NODE_SCOPED node = NODE_NONE;
     int rc = node_find(fs->nodes, ino, &node);
-    if (rc == 0 && system_is_node(&node)) {
-        system_open(req, &node, fi);
+    if (rc == 0 && node_is_virtual(&node)) {
+        virtual_open(req, &node, fi);
         return;
     }
     if (rc == 0)

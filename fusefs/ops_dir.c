@@ -97,7 +97,7 @@ static int listing_add_dots(struct listing *listing, const struct node_identity 
         *out_room = listing_add_nodeless(listing, ".", dir->ino, S_IFDIR, COOKIE_DOT);
     if (after >= COOKIE_DOTDOT || !*out_room)
         return 0;
-    if (dir->ino == INO_ROOT && !node_tree_is_live(dir->tree)) {
+    if (dir->ino == INO_ROOT && node_tree_is(dir->tree, NODE_TREE_SNAPSHOT)) {
         parent = SNAPSHOTS_INO;
     } else {
         const int rc = store_parent(listing->fs->store, dir->view, dir->ino, &parent);
@@ -145,12 +145,8 @@ static void list_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t af
     NODE_SCOPED dir = NODE_NONE;
     struct listing listing;
     int rc = node_find(fs->nodes, ino, &dir);
-    if (rc == 0 && snapshots_is_node(&dir)) {
-        snapshots_readdir(req, size, (uint64_t)after, plus);
-        return;
-    }
-    if (rc == 0 && system_is_node(&dir)) {
-        system_readdir(req, &dir, size, (uint64_t)after, plus);
+    if (rc == 0 && node_is_virtual(&dir)) {
+        virtual_readdir(req, &dir, size, (uint64_t)after, plus);
         return;
     }
     if (rc != 0) {

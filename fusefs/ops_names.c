@@ -28,14 +28,11 @@ static struct store_who who_of(fuse_req_t req)
 /* Answers if it is a look-up in a virtual directory, or for one. */
 static bool lookup_virtual(fuse_req_t req, const struct node_identity *dir, const char *name)
 {
-    if (snapshots_is_node(dir))
-        snapshots_lookup(req, name);
-    else if (system_is_node(dir))
-        system_lookup(req, dir, name);
-    else if (name_is_system(dir, name))
-        system_lookup_directory(req);
-    else if (name_is_snapshots(dir, name))
-        snapshots_lookup_directory(req);
+    name_lookup_fn *own = name_own_lookup(dir, name);
+    if (own != NULL)
+        own(req);
+    else if (node_is_virtual(dir))
+        virtual_lookup(req, dir, name);
     else
         return false;
     return true;
@@ -86,12 +83,6 @@ static int find_for_removal(struct fusefs *fs, fuse_ino_t parent, const char *na
     return rc != 0 ? rc : name_check_old(out_dir, name);
 }
 
-static bool is_snapshots(struct fusefs *fs, fuse_ino_t ino)
-{
-    NODE_SCOPED node = NODE_NONE;
-    return node_find(fs->nodes, ino, &node) == 0 && snapshots_is_node(&node);
-}
-
 void serve_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
     struct fusefs *fs = fusefs_of(req);
@@ -108,8 +99,9 @@ void serve_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mod
 
 void serve_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
-    if (is_snapshots(fusefs_of(req), parent))
-        snapshots_mkdir(req, name);
+    NODE_SCOPED dir = NODE_NONE;
+    if (node_find(fusefs_of(req)->nodes, parent, &dir) == 0 && node_is_virtual(&dir))
+        virtual_mkdir(req, &dir, name);
     else
         serve_mknod(req, parent, name, (mode & ~(mode_t)S_IFMT) | S_IFDIR, 0);
 }
@@ -135,7 +127,7 @@ void serve_readlink(fuse_req_t req, fuse_ino_t ino)
     char target[PATH_MAX];
     size_t size = 0;
     int rc = node_find(fs->nodes, ino, &node);
-    if (rc == 0 && system_is_node(&node))
+    if (rc == 0 && node_is_virtual(&node))
         rc = -EINVAL;
     if (rc == 0)
         rc = stale_if_gone(store_readlink(fs->store, node.view, node.ino, target, sizeof target - 1, &size));
@@ -188,11 +180,13 @@ void serve_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fusefs *fs = fusefs_of(req);
     NODE_SCOPED dir = NODE_NONE;
-    if (is_snapshots(fs, parent)) {
-        snapshots_rmdir(req, name);
+    int rc = node_find(fs->nodes, parent, &dir);
+    if (rc == 0 && node_is_virtual(&dir)) {
+        virtual_rmdir(req, &dir, name);
         return;
     }
-    int rc = find_for_removal(fs, parent, name, &dir);
+    if (rc == 0)
+        rc = name_check_old(&dir, name);
     if (rc == 0)
         note_directory(fs, &dir, name);
     if (rc == 0)
@@ -230,8 +224,8 @@ void serve_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_
         rc = node_find(fs->nodes, parent, &from);
     if (rc == 0)
         rc = node_find(fs->nodes, new_parent, &to);
-    if (rc == 0 && (snapshots_is_node(&from) || snapshots_is_node(&to))) {
-        snapshots_rename(req, &from, name, &to, new_name, store_flags);
+    if (rc == 0 && snapshots_is_node(&from) && snapshots_is_node(&to)) {
+        snapshots_rename(req, name, new_name, store_flags);
         return;
     }
     if (rc == 0)

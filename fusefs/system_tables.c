@@ -8,77 +8,31 @@
  *   cache    name, value: the page cache
  *   check    findings of a check of the whole tree, made when it is opened (by root only: it reads everything)
  *
- * A table is written when it is opened, and the handle keeps that text. The kernel keeps nothing of it: timeouts are 0,
- * reads are direct.
- *
  * Locking: none; each source has its own.
  */
 #include "fusefs/fusefs_int.h"
+#include "fusefs/tables.h"
 #include "txn/op.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define SYSTEM_INO_DIRECTORY SYSTEM_INO_TOP
-#define SYSTEM_INO_FILE(n)   (SYSTEM_INO_TOP - 1 - (n))
-
-#define NANOSECONDS_IN_SECOND INT64_C(1000000000)
-
-struct system_table {
-    const char *name;
-    mode_t mode;
-    int (*write)(struct fusefs *fs, FILE *out);
-};
-
-/* ---- the tables ---- */
-
-static void write_time(FILE *out, int64_t time_ns)
-{
-    const time_t seconds = (time_t)(time_ns / NANOSECONDS_IN_SECOND);
-    struct tm parts;
-    char text[32] = "";
-    if (gmtime_r(&seconds, &parts) != NULL)
-        (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
-    fprintf(out, "%s.%06" PRId64 "Z", text, time_ns % NANOSECONDS_IN_SECOND / 1000);
-}
-
-static void write_count(FILE *out, const char *prefix, const char *name, uint64_t value)
-{
-    fprintf(out, "%s%s\t%" PRIu64 "\n", prefix, name, value);
-}
-
-/* A path, name or message may hold a tab or a newline; the table may not. */
-static void write_printable(FILE *out, const char *bytes, size_t size)
-{
-    for (size_t at = 0; at < size; at++)
-        fputc((unsigned char)bytes[at] < 0x20 || bytes[at] == 0x7f ? '?' : bytes[at], out);
-}
-
-static void write_text(FILE *out, const char *name, const char *value)
-{
-    fprintf(out, "%s\t", name);
-    write_printable(out, value, strlen(value));
-    fputc('\n', out);
-}
 
 static void write_daemon(struct fusefs *fs, FILE *out)
 {
     const char *reason = store_read_only_reason(fs->store);
-    write_text(out, "version", FUSEFS_VERSION);
-    write_count(out, "", "pid", (uint64_t)getpid());
+    table_write_text(out, "version", FUSEFS_VERSION);
+    table_write_count(out, "", "pid", (uint64_t)getpid());
     fprintf(out, "started\t");
-    write_time(out, fs->started_ns);
+    table_write_time(out, fs->started_ns);
     fputc('\n', out);
-    write_text(out, "data_dir", fs->options->data_dir);
-    write_text(out, "mount_point", fs->options->mount_point);
-    write_text(out, "mode", reason != NULL || fs->options->read_only ? "ro" : "rw");
-    write_text(out, "read_only_reason", reason == NULL ? "" : reason);
-    write_count(out, "", "protocol_minor", fs->link.protocol_minor);
+    table_write_text(out, "data_dir", fs->options->data_dir);
+    table_write_text(out, "mount_point", fs->options->mount_point);
+    table_write_text(out, "mode", reason != NULL || fs->options->read_only ? "ro" : "rw");
+    table_write_text(out, "read_only_reason", reason == NULL ? "" : reason);
+    table_write_count(out, "", "protocol_minor", fs->link.protocol_minor);
     fprintf(out, "kernel_flags\t%#" PRIx64 "\n", (uint64_t)fs->link.negotiated);
 }
 
@@ -104,40 +58,41 @@ static void write_log(const struct store_stats *stats, FILE *out)
         {"redo_ms", stats->redo_ms},
     };
     for (size_t index = 0; index < ARRAY_COUNT(lines); index++)
-        write_count(out, "", lines[index].name, lines[index].value);
+        table_write_count(out, "", lines[index].name, lines[index].value);
 }
 
 static void write_store(struct fusefs *fs, FILE *out)
 {
     struct store_stats stats;
     store_get_stats(fs->store, &stats);
-    write_count(out, "", "epoch", stats.epoch);
-    write_count(out, "", "control_number", stats.control_number);
-    write_count(out, "", "checkpoints", stats.checkpoints);
-    write_count(out, "", "checkpoint_pages_written", stats.checkpoint_pages_written);
-    write_count(out, "", "sweeps", stats.sweeps);
-    write_count(out, "", "orphans", stats.orphans);
-    write_count(out, "", "open_files", stats.open_files);
+    table_write_count(out, "", "epoch", stats.epoch);
+    table_write_count(out, "", "control_number", stats.control_number);
+    table_write_count(out, "", "checkpoints", stats.checkpoints);
+    table_write_count(out, "", "checkpoint_pages_written", stats.checkpoint_pages_written);
+    table_write_count(out, "", "sweeps", stats.sweeps);
+    table_write_count(out, "", "orphans", stats.orphans);
+    table_write_count(out, "", "open_files", stats.open_files);
     write_log(&stats, out);
     for (unsigned type = 0; type < ARRAY_COUNT(stats.operations); type++) {
         const char *name = op_type_name((enum op_type)type);
         if (name != NULL && stats.operations[type] > 0)
-            write_count(out, "operation.", name, stats.operations[type]);
+            table_write_count(out, "operation.", name, stats.operations[type]);
     }
 }
 
-static int write_status(struct fusefs *fs, FILE *out)
+static int write_status(struct fusefs *fs, void *arg, FILE *out)
 {
+    (void)arg;
     struct node_table_stats nodes;
     node_table_get_stats(fs->nodes, &nodes);
     write_daemon(fs, out);
     write_store(fs, out);
-    write_count(out, "", "nodes", nodes.nodes);
-    write_count(out, "", "nodes_open", nodes.open_files);
+    table_write_count(out, "", "nodes", nodes.nodes);
+    table_write_count(out, "", "nodes_open", nodes.open_files);
     for (unsigned opcode = 0; opcode < KERNEL_OPCODES; opcode++) {
         const char *name = kernel_opcode_name(opcode);
         if (name != NULL)
-            write_count(out, "request.", name, fs->link.requests[opcode]);
+            table_write_count(out, "request.", name, fs->link.requests[opcode]);
     }
     return 0;
 }
@@ -159,15 +114,16 @@ static int write_sweep(void *arg, const struct store_sweep *sweep)
 {
     FILE *out = arg;
     const struct drop_result *result = &sweep->result;
-    write_time(out, sweep->time_ns);
+    table_write_time(out, sweep->time_ns);
     fprintf(out, "\t%s\t%" PRIu64 "\t%" PRIu32 "\t%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n",
             sweep->cause, sweep->txn, result->relations, mode_name(result->mode), result->tags_read,
             result->pages_discarded, result->dirty_discarded, result->duration_us);
     return 0;
 }
 
-static int write_sweeps(struct fusefs *fs, FILE *out)
+static int write_sweeps(struct fusefs *fs, void *arg, FILE *out)
 {
+    (void)arg;
     return store_each_sweep(fs->store, write_sweep, out);
 }
 
@@ -175,20 +131,22 @@ static int write_snapshot(void *arg, const struct store_snapshot_info *info)
 {
     FILE *out = arg;
     fprintf(out, "%" PRIu64 "\t", info->number);
-    write_printable(out, info->name, info->name_size);
+    table_write_printable(out, info->name, info->name_size);
     fputc('\t', out);
-    write_time(out, info->created_ns);
+    table_write_time(out, info->created_ns);
     fprintf(out, "\t%" PRIu64 "\n", info->at);
     return 0;
 }
 
-static int write_snapshots(struct fusefs *fs, FILE *out)
+static int write_snapshots(struct fusefs *fs, void *arg, FILE *out)
 {
+    (void)arg;
     return store_each_snapshot(fs->store, write_snapshot, out);
 }
 
-static int write_cache(struct fusefs *fs, FILE *out)
+static int write_cache(struct fusefs *fs, void *arg, FILE *out)
 {
+    (void)arg;
     struct bufcache_stats stats;
     bufcache_get_stats(store_cache(fs->store), &stats);
     const struct {
@@ -218,7 +176,7 @@ static int write_cache(struct fusefs *fs, FILE *out)
         {"damaged_pages", stats.damaged_pages},
     };
     for (size_t index = 0; index < ARRAY_COUNT(lines); index++)
-        write_count(out, "", lines[index].name, lines[index].value);
+        table_write_count(out, "", lines[index].name, lines[index].value);
     return 0;
 }
 
@@ -232,12 +190,13 @@ static void emit_finding(struct diag *diag, enum diag_level level, const char *l
 {
     struct check_lines *lines = (struct check_lines *)diag;
     (void)level;
-    write_printable(lines->out, line, strlen(line));
+    table_write_printable(lines->out, line, strlen(line));
     fputc('\n', lines->out);
 }
 
-static int write_check(struct fusefs *fs, FILE *out)
+static int write_check(struct fusefs *fs, void *arg, FILE *out)
 {
+    (void)arg;
     struct check_lines lines = {.out = out};
     diag_init_silent(&lines.diag);
     lines.diag.emit = emit_finding;
@@ -248,166 +207,54 @@ static int write_check(struct fusefs *fs, FILE *out)
     return rc == -EIO ? 0 : rc;
 }
 
-static const struct system_table tables[] = {
+static const struct table tables[] = {
     {"status", 0444, write_status}, {"sweeps", 0444, write_sweeps},       {"cache", 0444, write_cache},
     {"check", 0400, write_check},   {"snapshots", 0444, write_snapshots},
 };
 
+static const struct table_directory directory = {
+    .ino = SYSTEM_INO,
+    .parent_st_ino = INO_ROOT,
+    .tables = tables,
+    .count = ARRAY_COUNT(tables),
+};
+
 /* ---- as files ---- */
-
-bool system_is_node(const struct node_identity *node)
-{
-    return node->tree == NODE_TREE_VIRTUAL;
-}
-
-void system_stat(ino_no ino, struct stat *out_stat)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    const bool directory = ino == SYSTEM_INO_DIRECTORY;
-    *out_stat = (struct stat){
-        .st_ino = ino,
-        .st_mode = directory ? S_IFDIR | 0555 : S_IFREG | tables[SYSTEM_INO_FILE(0) - ino].mode,
-        .st_nlink = directory ? 2 : 1,
-        .st_atim = now,
-        .st_mtim = now,
-        .st_ctim = now,
-    };
-}
-
-static int system_entry(struct fusefs *fs, ino_no ino, struct fuse_entry_param *out_entry)
-{
-    *out_entry = (struct fuse_entry_param){.attr_timeout = 0, .entry_timeout = 0};
-    system_stat(ino, &out_entry->attr);
-    uint64_t id;
-    const int rc = node_enter(fs->nodes, NODE_TREE_VIRTUAL, ino, out_entry->attr.st_mode & S_IFMT, &id);
-    if (rc == 0)
-        out_entry->ino = id;
-    return rc;
-}
-
-static void system_reply_entry(fuse_req_t req, ino_no ino)
-{
-    struct fusefs *fs = fusefs_of(req);
-    struct fuse_entry_param entry;
-    const int rc = system_entry(fs, ino, &entry);
-    if (rc != 0)
-        reply_error(req, rc);
-    else if (fuse_reply_entry(req, &entry) != 0)
-        node_forget(fs->nodes, entry.ino, 1); /* FUSE-2 */
-}
 
 void system_lookup_directory(fuse_req_t req)
 {
-    system_reply_entry(req, SYSTEM_INO_DIRECTORY);
+    tables_lookup_directory(req, &directory);
 }
 
-void system_lookup(fuse_req_t req, const struct node_identity *dir, const char *name)
+static void system_getattr(fuse_req_t req, const struct node_identity *node)
 {
-    if (dir->ino != SYSTEM_INO_DIRECTORY) {
-        reply_error(req, -ENOTDIR);
-        return;
-    }
-    for (size_t index = 0; index < ARRAY_COUNT(tables); index++) {
-        if (strcmp(tables[index].name, name) == 0) {
-            system_reply_entry(req, SYSTEM_INO_FILE(index));
-            return;
-        }
-    }
-    reply_error(req, -ENOENT);
+    tables_getattr(req, &directory, node);
 }
 
-/* Entry `index` of the listing: ".", "..", then the tables. */
-static const char *listed_name(size_t index, ino_no *out_ino)
+static void system_lookup(fuse_req_t req, const struct node_identity *dir, const char *name)
 {
-    if (index >= 2) {
-        *out_ino = SYSTEM_INO_FILE(index - 2);
-        return tables[index - 2].name;
-    }
-    *out_ino = index == 0 ? SYSTEM_INO_DIRECTORY : INO_ROOT;
-    return index == 0 ? "." : "..";
+    (void)dir;
+    tables_lookup(req, &directory, name);
 }
 
-/* Adds one entry without a node: with a timeout of 0 the kernel would look it up again anyway. */
-static size_t add_listed(fuse_req_t req, char *buffer, size_t room, const char *name, ino_no ino, bool plus, off_t next)
+static void system_readdir(fuse_req_t req, const struct node_identity *dir, size_t size, uint64_t after, bool plus)
 {
-    const bool directory = name[0] == '.';
-    const struct fuse_entry_param entry = {
-        .attr = {.st_ino = ino, .st_mode = directory ? S_IFDIR | 0555 : S_IFREG | 0444}};
-    if (plus)
-        return fuse_add_direntry_plus(req, buffer, room, name, &entry, next);
-    return fuse_add_direntry(req, buffer, room, name, &entry.attr, next);
+    (void)dir;
+    tables_readdir(req, &directory, size, after, plus);
 }
 
-void system_readdir(fuse_req_t req, const struct node_identity *dir, size_t size, uint64_t after, bool plus)
+static void system_open(fuse_req_t req, const struct node_identity *node, struct fuse_file_info *fi)
 {
-    char buffer[4096];
-    size_t used = 0;
-    const size_t room = size < sizeof buffer ? size : sizeof buffer;
-    if (dir->ino != SYSTEM_INO_DIRECTORY) {
-        reply_error(req, -ENOTDIR);
-        return;
-    }
-    for (uint64_t index = after; index < ARRAY_COUNT(tables) + 2; index++) {
-        ino_no ino;
-        const char *name = listed_name(index, &ino);
-        const size_t needed = add_listed(req, buffer + used, room - used, name, ino, plus, (off_t)(index + 1));
-        if (needed > room - used)
-            break;
-        used += needed;
-    }
-    (void)fuse_reply_buf(req, buffer, used);
+    tables_open(req, &directory, node, fi);
 }
 
-/* The table's text, malloc'd. */
-static int table_text(struct fusefs *fs, const struct system_table *table, char **out_text, size_t *out_size)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (out == NULL)
-        return -ENOMEM;
-    int rc = table->write(fs, out);
-    if (rc == 0 && ferror(out))
-        rc = -ENOMEM;
-    if (fclose(out) != 0 && rc == 0)
-        rc = -ENOMEM;
-    if (rc != 0) {
-        free(text);
-        return rc;
-    }
-    *out_text = text;
-    *out_size = size;
-    return 0;
-}
-
-static int open_table(struct fusefs *fs, const struct node_identity *node, struct fuse_file_info *fi)
-{
-    const uint64_t index = SYSTEM_INO_FILE(0) - node->ino;
-    char *text = NULL;
-    size_t size = 0;
-    struct handle *handle = NULL;
-    if (index >= ARRAY_COUNT(tables))
-        return -EISDIR;
-    if ((fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC) != 0)
-        return -EROFS;
-    int rc = table_text(fs, &tables[index], &text, &size);
-    if (rc == 0)
-        rc = handle_open_text(fs, node->id, text, size, &handle);
-    if (rc == 0) {
-        fi->fh = (uintptr_t)handle;
-        fi->direct_io = 1;
-        fi->noflush = 1;
-    }
-    return rc;
-}
-
-void system_open(fuse_req_t req, const struct node_identity *node, struct fuse_file_info *fi)
-{
-    struct fusefs *fs = fusefs_of(req);
-    const int rc = open_table(fs, node, fi);
-    if (rc != 0)
-        reply_error(req, rc);
-    else if (fuse_reply_open(req, fi) != 0)
-        handle_close(fs, handle_of(fi)); /* interrupted: no release will come */
-}
+const struct virtual_kind system_tables_kind = {
+    .first_ino = SYSTEM_INO,
+    .last_ino = SYSTEM_INO_LAST,
+    .name_rc = -EROFS,
+    .change_rc = -EROFS,
+    .getattr = system_getattr,
+    .lookup = system_lookup,
+    .readdir = system_readdir,
+    .open = system_open,
+};

@@ -26,12 +26,19 @@ static void count_release(void *owner)
     ++*released;
 }
 
+static struct node_tree_source source_of(uint64_t number, struct view *view, unsigned *released)
+{
+    return (struct node_tree_source){
+        .kind = NODE_TREE_SNAPSHOT, .number = number, .view = view, .owner = released, .release = count_release};
+}
+
 /* The tree of a snapshot, held once. */
 static struct node_tree *enter_tree(struct node_table *table, uint64_t number, struct view *view, unsigned *released)
 {
     struct node_tree *tree = NULL;
     bool made = false;
-    assert_int_equal(node_tree_enter(table, number, view, released, count_release, &tree, &made), 0);
+    const struct node_tree_source source = source_of(number, view, released);
+    assert_int_equal(node_tree_enter(table, &source, &tree, &made), 0);
     assert_true(made);
     return tree;
 }
@@ -213,12 +220,13 @@ static void snapshot_is_one_tree_however_often_entered(void **state)
     bool made = true;
     (void)state;
     struct node_tree *tree = enter_tree(table, 5, &other, &released);
-    assert_int_equal(node_tree_enter(table, 5, &other, &spare, count_release, &again, &made), 0);
+    const struct node_tree_source source = source_of(5, &other, &spare);
+    assert_int_equal(node_tree_enter(table, &source, &again, &made), 0);
     assert_ptr_equal(again, tree);
     assert_false(made);
-    assert_true(node_tree_is_live(node_table_live(table)));
-    assert_false(node_tree_is_live(tree));
-    assert_false(node_tree_is_live(NODE_TREE_VIRTUAL));
+    assert_true(node_tree_is(node_table_live(table), NODE_TREE_LIVE));
+    assert_false(node_tree_is(tree, NODE_TREE_LIVE));
+    assert_false(node_tree_is(NODE_TREE_VIRTUAL, NODE_TREE_LIVE));
     node_table_free(table);
     assert_int_equal(released, 1);
     assert_int_equal(spare, 0);
@@ -235,7 +243,7 @@ static void node_of_dropped_tree_is_stale_and_keeps_nothing(void **state)
     node_tree_let_go(tree);
     assert_int_equal(node_find(table, id, &node), 0);
     assert_ptr_equal(node.view, &other);
-    node_tree_drop(table, 5);
+    node_tree_drop(table, NODE_TREE_SNAPSHOT, 5, -ESTALE);
     assert_int_equal(released, 0); /* NODE-4: found before */
     node_release(&node);
     assert_int_equal(released, 1); /* though the kernel has not forgotten it */
@@ -260,8 +268,8 @@ static void open_file_holds_dropped_tree_until_closed(void **state)
     node_tree_hold(tree);
     assert_ptr_equal(node_open_install(table, id, &open), &open);
     node_tree_let_go(tree);
-    node_tree_drop(table, 5);
-    node_tree_drop(table, 5);
+    node_tree_drop(table, NODE_TREE_SNAPSHOT, 5, -ESTALE);
+    node_tree_drop(table, NODE_TREE_SNAPSHOT, 5, -ESTALE);
     node_forget(table, id, 1);
     assert_int_equal(released, 0);
     assert_ptr_equal(node_open_use(table, id), &open); /* fstat */
@@ -295,7 +303,8 @@ static void inode_numbers_of_trees_never_collide(void **state)
             const uint64_t number = index % 2 == 0 ? 7 + index / 2 * NODE_PLACES_MAX : (uint64_t)index << 20;
             views[index].id = index + 1;
             tree = enter_tree(table, number, &views[index], &released);
-            assert_int_equal(node_snapshot_st_ino(table, number, 99), node_tree_st_ino(tree, 99));
+            assert_int_equal(node_tree_future_st_ino(table, NODE_TREE_SNAPSHOT, number, 99),
+                             node_tree_st_ino(tree, 99));
         }
         for (unsigned at = 0; at < INODES; at++) {
             found[index * INODES + at] = node_tree_st_ino(tree, inodes[at]);
@@ -315,7 +324,7 @@ static void unknown_snapshot_is_numbered_as_it_will_be(void **state)
     struct node_table *table = make_table();
     unsigned released = 0;
     (void)state;
-    const uint64_t before = node_snapshot_st_ino(table, UINT64_C(3) << 20, INO_ROOT);
+    const uint64_t before = node_tree_future_st_ino(table, NODE_TREE_SNAPSHOT, UINT64_C(3) << 20, INO_ROOT);
     const struct node_tree *tree = enter_tree(table, UINT64_C(3) << 20, &other, &released);
     assert_int_equal(node_tree_st_ino(tree, INO_ROOT), before);
     assert_true(before < UINT64_C(1) << 52);
@@ -331,8 +340,9 @@ static void more_trees_than_places_are_refused_until_one_goes(void **state)
     (void)state;
     for (uint64_t number = 1; number <= NODE_PLACES_MAX; number++)
         node_tree_let_go(enter_tree(table, number, &other, &released));
-    assert_int_equal(node_tree_enter(table, 1u << 20, &other, &released, count_release, &tree, &made), -ENFILE);
-    node_tree_drop(table, 100);
+    const struct node_tree_source source = source_of(1u << 20, &other, &released);
+    assert_int_equal(node_tree_enter(table, &source, &tree, &made), -ENFILE);
+    node_tree_drop(table, NODE_TREE_SNAPSHOT, 100, -ESTALE);
     assert_int_equal(released, 1);
     node_tree_let_go(enter_tree(table, 1u << 20, &other, &released));
     node_table_free(table);
@@ -369,7 +379,7 @@ static void tree_dropped_under_finders_is_released_once(void **state)
         for (unsigned index = 0; index < THREADS; index++)
             assert_int_equal(pthread_create(&threads[index], NULL, find_until_stale, &race), 0);
         node_tree_let_go(tree);
-        node_tree_drop(race.table, 5);
+        node_tree_drop(race.table, NODE_TREE_SNAPSHOT, 5, -ESTALE);
         for (unsigned index = 0; index < THREADS; index++) {
             void *failed;
             assert_int_equal(pthread_join(threads[index], &failed), 0);
