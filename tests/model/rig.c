@@ -50,10 +50,10 @@ void rig_must(struct rig *rig, int result, const char *what)
     }
 }
 
-static void open_store(struct rig *rig, bool read_only)
+static struct store *open_on(struct rig *rig, struct io_device *dev, bool read_only)
 {
     const struct store_options options = {
-        .dev = rig->dev,
+        .dev = dev,
         .diag = &rig->diag,
         .dir = RIG_DIR,
         .cache_size_bytes = rig->config.cache_size_bytes,
@@ -61,7 +61,14 @@ static void open_store(struct rig *rig, bool read_only)
         .bulk_min_bytes = 8 * BLOCK_SIZE,
         .read_only = read_only,
     };
-    rig_must(rig, store_open(&options, &rig->store, NULL), "store_open");
+    struct store *store = NULL;
+    rig_must(rig, store_open(&options, &store, NULL), "store_open");
+    return store;
+}
+
+static void open_store(struct rig *rig, bool read_only)
+{
+    rig->store = open_on(rig, rig->dev, read_only);
 }
 
 /* The root's times come from mkfs. */
@@ -120,10 +127,32 @@ void rig_destroy(struct rig *rig)
     free(rig->data);
 }
 
+/* What a start would make of the device as it is, found on a copy of it: the live tree. Returns the records that it
+ * replayed. */
+static uint64_t compare_clone(struct rig *rig, const char *when)
+{
+    struct mem_device *mem = mem_device_clone(rig->mem);
+    struct store *store = open_on(rig, mem_device_io(mem), false);
+    struct store_stats stats;
+    struct compare compare = {.store = store, .view = store_live(store), .model = rig->model};
+    if (!compare_tree(&compare)) {
+        rig_fail(rig, "replayed on a clone %s a checkpoint: tree: %s", when, compare.why);
+    }
+    rig_must(rig, store_check(store), "store_check of a clone");
+    store_get_stats(store, &stats);
+    store_abandon(store);
+    mem_device_destroy(mem);
+    return stats.redo_records;
+}
+
 void rig_checkpoint(struct rig *rig)
 {
     rig_note(rig, "checkpoint");
+    rig->cloned_records += compare_clone(rig, "before");
     rig_must(rig, store_checkpoint(rig->store), "store_checkpoint");
+    if (compare_clone(rig, "behind") != 0) {
+        rig_fail(rig, "records are replayed behind a checkpoint");
+    }
 }
 
 /* Everything is there, and nothing can be changed. */

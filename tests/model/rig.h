@@ -50,9 +50,10 @@ struct rig {
     ino_no gone[RIG_GONE]; /* numbers of inodes that are no more */
     unsigned gone_next;
     uint64_t step;
-    unsigned inode_limit; /* wanders */
-    uint8_t *data;        /* RIG_DATA_BYTES random bytes to write from */
-    ino_no subjects[4];   /* of the operation under way */
+    uint64_t cloned_records; /* replayed on clones */
+    unsigned inode_limit;    /* wanders */
+    uint8_t *data;           /* RIG_DATA_BYTES random bytes to write from */
+    ino_no subjects[4];      /* of the operation under way */
     unsigned subject_count;
     int64_t time_before_ns;
     char history[RIG_HISTORY][RIG_LINE_BYTES];
@@ -69,6 +70,7 @@ void rig_check_store(struct rig *rig);
 /* Compares a view with a model. */
 void rig_compare_view(struct rig *rig, struct view *view, const struct model *model);
 
+/* What a start would find on the device just before it, by replay, and behind it is the same tree: looked at on clones. */
 void rig_checkpoint(struct rig *rig);
 void rig_reopen(struct rig *rig);          /* clean close, open: everything is there */
 void rig_kill_and_reopen(struct rig *rig); /* abandon, open: what was acknowledged is there */
