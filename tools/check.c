@@ -4,27 +4,22 @@
  * Findings go to stdout, a line each; what else is to say to stderr. A store that was not closed cleanly is opened for
  * writing, which replays its log, and closed.
  *
- * Locking: the main thread checks while another one draws the progress bar; `lock` guards `finished`.
+ * Locking: the main thread opens and checks while another one shows how far it is (base/progress.h).
  */
-#include "base/lock.h"
+#include "base/progress.h"
 #include "tools/tools.h"
 #include "txn/store.h"
 
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define EXIT_FINDINGS 1
 #define EXIT_CANNOT   2
-#define BAR_DELAY_MS  1000u
-#define BAR_PERIOD_MS 200u
-#define BAR_WIDTH     40u
 
 /* ---- findings ---- */
 
@@ -50,70 +45,17 @@ static void emit_finding(struct diag *diag, enum diag_level level, const char *l
 
 /* ---- progress ---- */
 
-struct progress {
-    struct store *store;
-    pthread_t thread;
-    bool runs;
-    bool drawn;
-    struct mutex lock; /* LOCK_RANK_LEAF */
-    struct condvar changed;
-    bool finished;
-};
-
-static void draw_bar(struct progress *progress)
+static void look_at_check(void *arg, struct progress_state *out_state)
 {
-    uint64_t done = 0, total = 0;
-    char bar[BAR_WIDTH + 1];
-    store_check_progress(progress->store, &done, &total);
-    const double part = total == 0 ? 0 : done >= total ? 1 : (double)done / (double)total;
-    const unsigned filled = (unsigned)(part * BAR_WIDTH);
-    for (unsigned i = 0; i < BAR_WIDTH; i++) {
-        bar[i] = i < filled ? '#' : '.';
-    }
-    bar[BAR_WIDTH] = '\0';
-    fprintf(stderr, "\rchecking [%s] %3u%%", bar, (unsigned)(part * 100));
-    progress->drawn = true;
+    struct store *store = arg;
+    out_state->what = "checking";
+    store_check_progress(store, &out_state->done, &out_state->total);
 }
 
-static void *progress_main(void *arg)
+static void show(struct progress *progress, progress_look_fn *look, void *arg)
 {
-    struct progress *progress = arg;
-    uint64_t wait_ms = BAR_DELAY_MS;
-    mutex_lock(&progress->lock);
-    while (!progress->finished) {
-        if (!condvar_wait_ms(&progress->changed, &progress->lock, wait_ms)) {
-            draw_bar(progress);
-            wait_ms = BAR_PERIOD_MS;
-        }
-    }
-    mutex_unlock(&progress->lock);
-    return NULL;
-}
-
-/* On a terminal only. Without memory for a thread there is no bar. */
-static void progress_start(struct progress *progress, struct store *store)
-{
-    *progress = (struct progress){.store = store};
-    mutex_init(&progress->lock, LOCK_RANK_LEAF);
-    condvar_init(&progress->changed);
-    progress->runs =
-        isatty(STDERR_FILENO) != 0 && pthread_create(&progress->thread, NULL, progress_main, progress) == 0;
-}
-
-static void progress_stop(struct progress *progress)
-{
-    mutex_lock(&progress->lock);
-    progress->finished = true;
-    condvar_signal(&progress->changed);
-    mutex_unlock(&progress->lock);
-    if (progress->runs) {
-        (void)pthread_join(progress->thread, NULL);
-    }
-    if (progress->drawn) {
-        fprintf(stderr, "\r%*s\r", (int)BAR_WIDTH + 20, "");
-    }
-    condvar_destroy(&progress->changed);
-    mutex_destroy(&progress->lock);
+    const struct progress_options options = {.out = stderr, .delay_ms = PROGRESS_DELAY_MS, .look = look, .arg = arg};
+    progress_start(progress, &options);
 }
 
 /* ---- the check ---- */
@@ -153,7 +95,7 @@ static int open_store(const char *dir, struct findings *findings, struct store *
 static int check_store(struct store *store)
 {
     struct progress progress;
-    progress_start(&progress, store);
+    show(&progress, look_at_check, store);
     int rc = store_check(store);
     progress_stop(&progress);
     const int close_rc = store_close(store);
