@@ -90,9 +90,6 @@ int content_read_pieces(struct relation *relation, const struct content_root *ro
                         struct content_pieces *out_pieces) WARN_UNUSED;
 void content_pieces_release(struct content_pieces *pieces); /* unpins, frees the arrays; callable without any lock */
 
-/* Hint: [offset, offset + size) will be read soon. */
-void content_prefetch(struct relation *relation, const struct content_root *root, uint64_t offset, uint64_t size);
-
 /* Reads what a plan that changes [from, to) will look at, so that it waits for no disk: the inner pages over the range,
  * and the leaves that it cuts or touches. The file lock is held, exclusively if it is to be of use. */
 int content_warm(struct relation *relation, const struct content_root *root, uint64_t from, uint64_t to) WARN_UNUSED;

@@ -220,34 +220,12 @@ void content_pieces_release(struct content_pieces *pieces)
 
 /* ---- ahead ---- */
 
-static int prefetch_leaves(void *arg, const struct tree_entry *entries, unsigned count, uint64_t start)
-{
-    struct page_ptr ptrs[CONTENT_WALK_LEAVES];
-    (void)start;
-    for (unsigned i = 0; i < count; i++)
-        ptrs[i] = entries[i].ptr;
-    page_prefetch(arg, ptrs, count);
-    return 0;
-}
-
 static int ignore_hole(void *arg, uint64_t start, uint64_t bytes)
 {
     (void)arg;
     (void)start;
     (void)bytes;
     return 0;
-}
-
-void content_prefetch(struct relation *relation, const struct content_root *root, uint64_t offset, uint64_t size)
-{
-    const struct content_walk walk = {.tree = content_tree_of(relation),
-                                      .from = offset,
-                                      .to = read_end(root, offset, size),
-                                      .leaves = prefetch_leaves,
-                                      .hole = ignore_hole,
-                                      .arg = relation};
-    const int err = content_walk(&walk, root);
-    (void)err; /* a hint: whoever reads gets the error */
 }
 
 struct warm_job {

@@ -506,7 +506,6 @@ static void cold_read_takes_neighbours_in_one_call(void **state)
     (void)state;
     write_at(f, 0, bytes, 256 * LEAF);
     reopen(f, 2048);
-    content_prefetch(f->table, &f->root, 0, 256 * LEAF);
     check_pieces(f, &f->root, bytes, 0, 256 * LEAF);
     bufcache_get_stats(f->cache, &stats);
     assert_int_equal(stats.pages_read, 257);
