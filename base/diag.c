@@ -86,7 +86,7 @@ int diag_damage(struct diag *diag, const char *file, block_no block, const char 
     return -EIO;
 }
 
-static const char *level_name(enum diag_level level)
+const char *diag_level_name(enum diag_level level)
 {
     switch (level) {
     case DIAG_ERROR:
@@ -104,7 +104,7 @@ static const char *level_name(enum diag_level level)
 static void emit_stderr(struct diag *diag, enum diag_level level, const char *line)
 {
     (void)diag;
-    fprintf(stderr, "tblfs: %s: %s\n", level_name(level), line);
+    fprintf(stderr, "tblfs: %s: %s\n", diag_level_name(level), line);
 }
 
 static void emit_nowhere(struct diag *diag, enum diag_level level, const char *line)

@@ -20,6 +20,9 @@ struct diag {
     _Atomic uint64_t damage_count; /* calls of diag_damage so far */
 };
 
+/* "error", "warning", "info", "debug". */
+const char *diag_level_name(enum diag_level level);
+
 void diag_log(struct diag *diag, enum diag_level level, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* Reports that what is on disk is not what was written: names file, block (BLOCK_NONE: not a block), the field, and

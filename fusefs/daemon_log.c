@@ -18,21 +18,6 @@
 
 #define LINE_SIZE 1400u
 
-static const char *level_name(enum diag_level level)
-{
-    switch (level) {
-    case DIAG_ERROR:
-        return "error";
-    case DIAG_WARNING:
-        return "warning";
-    case DIAG_INFO:
-        return "info";
-    case DIAG_DEBUG:
-        break;
-    }
-    return "debug";
-}
-
 static int level_priority(enum diag_level level)
 {
     switch (level) {
@@ -72,13 +57,13 @@ static void emit_to_file(int fd, enum diag_level level, const char *text)
         when[0] = '\0';
     write_line(fd, line,
                snprintf(line, sizeof line, "%s.%03ld tblfs[%ld] %s: %s\n", when, now.tv_nsec / 1000000, (long)getpid(),
-                        level_name(level), text));
+                        diag_level_name(level), text));
 }
 
 static void emit_to_stderr(enum diag_level level, const char *text)
 {
     char line[LINE_SIZE];
-    const char *prefix = level == DIAG_ERROR ? "" : level_name(level);
+    const char *prefix = level == DIAG_ERROR ? "" : diag_level_name(level);
     write_line(STDERR_FILENO, line,
                snprintf(line, sizeof line, "tblfs: %s%s%s\n", prefix, level == DIAG_ERROR ? "" : ": ", text));
 }
