@@ -24,10 +24,11 @@ enum lock_rank {
     LOCK_RANK_LOG_SEGMENTS, /* segment files: making, finding, recycling */
     LOCK_RANK_CONTROL,      /* the control file */
     LOCK_RANK_FILE,         /* content of one inode in one view (order: inode number) */
+    LOCK_RANK_MAP,          /* building one free map at a time */
     LOCK_RANK_GATE,         /* operation gate: shared by mutations, exclusive by fork and commit */
     LOCK_RANK_CATALOG,      /* catalog tree of one view */
     LOCK_RANK_FILE_TABLE,   /* in-core inodes: find, count, drop */
-    LOCK_RANK_SNAPSHOTS,    /* list of named snapshots */
+    LOCK_RANK_SNAPSHOTS,    /* list of named snapshots, list of open transactions */
     LOCK_RANK_HOLDERS,      /* holder list and deadlists */
     LOCK_RANK_FSM,          /* free map of one relation */
     LOCK_RANK_RELATIONS,    /* registry of relations, descriptor cache */

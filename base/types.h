@@ -45,6 +45,11 @@ static inline bool page_ptr_is_none(struct page_ptr ptr)
     return ptr.block == BLOCK_NONE;
 }
 
+static inline bool page_ptr_equal(struct page_ptr a, struct page_ptr b)
+{
+    return a.block == b.block && a.birth == b.birth && a.alloc == b.alloc;
+}
+
 #define WARN_UNUSED                       __attribute__((warn_unused_result))
 #define PRINTF_LIKE(fmt_index, first_arg) __attribute__((format(printf, fmt_index, first_arg)))
 #define ARRAY_COUNT(a)                    (sizeof(a) / sizeof((a)[0]))

@@ -123,6 +123,9 @@ struct frame_budget {
 int frame_budget_take(struct bufcache *cache, uint32_t pins, uint32_t news,
                       struct frame_budget *out_budget) WARN_UNUSED;
 void frame_budget_release(struct frame_budget *budget); /* gives back what is left; a zeroed budget is ignored */
+/* Between two plans that share a budget: `news` free frames again, at most as many as were taken. Waits for no quota, so it may be called
+ * with locks that are outer to the cache's. -E2BIG, -EIO. */
+int frame_budget_refill(struct frame_budget *budget, uint32_t news) WARN_UNUSED;
 /* Largest pins + news that one budget can have. */
 uint32_t frame_budget_max(const struct bufcache *cache);
 

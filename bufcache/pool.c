@@ -375,6 +375,11 @@ int frame_budget_take(struct bufcache *cache, uint32_t pins, uint32_t news, stru
     return 0;
 }
 
+int frame_budget_refill(struct frame_budget *budget, uint32_t news)
+{
+    return news + budget->pins > budget->quota ? -E2BIG : fill_chain(budget->cache, budget, news);
+}
+
 void frame_budget_release(struct frame_budget *budget)
 {
     struct bufcache *cache = budget->cache;

@@ -108,7 +108,7 @@ struct inode {
     epoch_no rel_created;
     struct page_ptr content_ptr;
     uint8_t content_height;
-    uint8_t flags; /* INODE_DAMAGED */
+    uint8_t flags; /* INODE_DAMAGED, INODE_RENUMBERED */
     uint32_t content_leaves;
     uint64_t size_bytes; /* content_bytes */
     epoch_no change_epoch, rewrite_epoch, attr_epoch;
@@ -151,6 +151,15 @@ int dirent_batch_remove(struct catalog_batch *batch, ino_no parent, uint64_t coo
 /* Entries with cookie > after, in cookie order. */
 typedef int dirent_fn(void *arg, uint64_t cookie, const char *name, size_t name_size, ino_no ino, uint8_t kind);
 int dirent_scan(struct view *view, ino_no parent, uint64_t after, dirent_fn *fn, void *arg) WARN_UNUSED;
+
+/* Who has a relation, where that is not the inode that it was made for (table/owner.c). -ENOENT: it is. */
+struct relation_owner {
+    ino_no owner, first;
+};
+int owner_get(struct view *view, rel_no rel, struct relation_owner *out_owner) WARN_UNUSED;
+int owner_batch_get(struct catalog_batch *batch, rel_no rel, struct relation_owner *out_owner) WARN_UNUSED;
+int owner_batch_put(struct catalog_batch *batch, rel_no rel, const struct relation_owner *owner) WARN_UNUSED;
+int owner_batch_remove(struct catalog_batch *batch, rel_no rel) WARN_UNUSED;
 
 /* -ENOENT: none; -ENOBUFS: larger than capacity. The target is not terminated. remove: size as it was put. */
 int symlink_get(struct view *view, ino_no ino, char *buffer, size_t capacity, size_t *out_size) WARN_UNUSED;

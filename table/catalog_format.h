@@ -48,6 +48,7 @@ enum item_type {
     ITEM_ORPHAN = 6,     /* (INO_NONE, ino): empty; unlinked but still open */
     ITEM_SNAPSHOT = 7,   /* (INO_NONE, snapshot number) */
     ITEM_TABLESPACE = 8, /* (INO_NONE, tablespace number) */
+    ITEM_OWNER = 9,      /* (INO_NONE, relation): struct disk_owner; of an inode with INODE_RENUMBERED */
 };
 #define SYMLINK_PART_SIZE 2048u
 #define XATTR_MAX_VALUE   3072u
@@ -75,11 +76,14 @@ struct disk_inode {
     le64 parent;                  /* 112 directory of the inode's first name; the root's own number for the root */
     le64 name_cookie;             /* 120 sub of the directory entry of its first name; 0 for the root and orphans */
     uint8_t content_height;       /* 128 */
-    uint8_t flags;                /* 129 INODE_DAMAGED */
+    uint8_t flags;                /* 129 INODE_DAMAGED, INODE_RENUMBERED */
     uint8_t reserved[2];          /* 130 zero */
     le32 content_leaves;          /* 132 leaves of the content tree: what st_blocks counts */
 };
 #define INODE_DAMAGED 1u /* replaying the log met a page of its content that could not be read */
+#define INODE_RENUMBERED                                                                                               \
+    2u /* a transaction rewrote the table: its relation was made for another inode, see ITEM_OWNER */
+#define INODE_FLAGS (INODE_DAMAGED | INODE_RENUMBERED)
 static_assert(sizeof(struct disk_inode) == 136, "inode is 136 bytes");
 
 struct disk_dirent {
@@ -103,6 +107,11 @@ struct disk_snapshot {
     /* name bytes to the end of the value, 1 to 255 */
 };
 static_assert(sizeof(struct disk_snapshot) == 40, "snapshot is 40 bytes and a name");
+
+struct disk_owner {
+    le64 owner; /* 0 inode that has the relation */
+    le64 first; /* 8 inode that it was made for */
+};
 
 struct disk_back {
     le64 parent; /* 0 directory */

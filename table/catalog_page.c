@@ -333,7 +333,7 @@ static const char *inode_fault(const struct catalog_key *key, const void *value,
     if (mode >> 16 != 0 || !file_kind_is_known(mode >> 12)) {
         return "the mode of an inode";
     }
-    if ((inode->flags & ~INODE_DAMAGED) != 0 || !is_zero(inode->reserved, sizeof inode->reserved)) {
+    if ((inode->flags & ~INODE_FLAGS) != 0 || !is_zero(inode->reserved, sizeof inode->reserved)) {
         return "reserved bytes of an inode";
     }
     if (le64_get(inode->parent) >= INO_LIMIT || le64_get(inode->name_cookie) > INT64_MAX) {
@@ -423,6 +423,9 @@ const char *catalog_item_fault(const struct catalog_key *key, const void *value,
         return dirent_fault(key, value, value_size);
     case ITEM_ORPHAN:
         return key->ino == INO_NONE && key->sub != INO_NONE && value_size == 0 ? NULL : "an orphan";
+    case ITEM_OWNER:
+        return key->ino == INO_NONE && key->sub != REL_NONE && value_size == sizeof(struct disk_owner) ? NULL
+                                                                                                       : "an owner";
     case ITEM_SNAPSHOT:
     case ITEM_TABLESPACE:
         return key->ino == INO_NONE ? NULL : "the key of a snapshot or tablespace";

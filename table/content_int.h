@@ -36,11 +36,6 @@ static inline struct tree_entry entry_of_root(const struct content_root *root)
     return (struct tree_entry){.ptr = root->ptr, .bytes = root->bytes};
 }
 
-static inline bool page_ptr_equal(struct page_ptr a, struct page_ptr b)
-{
-    return a.block == b.block && a.birth == b.birth && a.alloc == b.alloc;
-}
-
 /* ---- content_node.c ---- */
 
 /* The tree, with the cache's diag (none when there is no relation). */

@@ -125,7 +125,7 @@ void retire_list_free(struct retire_list *list)
 }
 
 /* Makes the list's memory a chunk of its own; the list is empty afterwards. NULL when there was nothing in it. */
-static struct dead_chunk *retire_list_take(struct retire_list *list, epoch_no epoch)
+static struct dead_chunk *retire_list_take(struct retire_list *list)
 {
     if (list->count == 0) {
         retire_list_free(list);
@@ -134,7 +134,7 @@ static struct dead_chunk *retire_list_take(struct retire_list *list, epoch_no ep
     struct dead_chunk *chunk = chunk_of(list->entries);
     chunk->next = NULL;
     chunk->relation = list->relation;
-    chunk->retired = epoch;
+    chunk->retired = 0;
     chunk->pinned = 0;
     chunk->count = list->count;
     *list = (struct retire_list){0};
@@ -653,15 +653,14 @@ static void retire_private_entries(struct view *view, struct dead_chunk *chunk)
     chunk->count = kept;
 }
 
-void view_retire(struct view *view, struct retire_list *list)
+void cow_retire_chunk(struct view *view, struct dead_chunk *chunk)
 {
     struct cow *cow = view->cow;
-    assert(view->kind != VIEW_READ_ONLY);
-    struct dead_chunk *chunk = retire_list_take(list, cow_epoch(cow));
-    if (chunk == NULL) {
-        return;
-    }
+    chunk->retired = cow_epoch(cow);
     if (chunk->entries[0].count == 0 && (view->kind == VIEW_LIVE || chunk->entries[0].birth > view->at)) {
+        if (view->kind == VIEW_TRANSACTION) {
+            private_blocks_forget_created(view, chunk->relation);
+        }
         retire_relation(view, chunk);
         return;
     }
@@ -681,6 +680,15 @@ void view_retire(struct view *view, struct retire_list *list)
     mutex_lock(&cow->lock);
     chunk_push(view->kind == VIEW_LIVE ? &cow->newest->dead : &view->priv->replaced, chunk);
     mutex_unlock(&cow->lock);
+}
+
+void view_retire(struct view *view, struct retire_list *list)
+{
+    assert(view->kind != VIEW_READ_ONLY);
+    struct dead_chunk *chunk = retire_list_take(list);
+    if (chunk != NULL) {
+        cow_retire_chunk(view, chunk);
+    }
 }
 
 uint32_t cow_dead_count(struct cow *cow)

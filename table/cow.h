@@ -44,7 +44,8 @@ enum holder_kind {
     HOLDER_CHECKPOINT, /* being written */
     HOLDER_DURABLE,    /* the last durable checkpoint: a HOLDER_CHECKPOINT becomes one by cow_holder_made_durable */
     HOLDER_BACKUP,
-    HOLDER_MAP, /* a map is being built from this fork */
+    HOLDER_MAP,         /* a map is being built from this fork */
+    HOLDER_OLD_VERSION, /* a commit replaced tables that are open */
 };
 
 struct cow;
@@ -63,6 +64,7 @@ struct view {
     struct catalog_root root; /* guarded by catalog_lock; live: changed only with the gate held (shared or exclusive) */
     struct relation *catalog; /* relation REL_CATALOG */
     struct view_private *priv; /* transaction: blocks allocated and relations created in it; else NULL */
+    void *owner;               /* transaction: of who opened it; NULL */
 };
 
 struct cow_options {
@@ -113,11 +115,25 @@ unsigned cow_holder_count(struct cow *cow);
 
 /* A read-only view of a holder's version. The holder must outlive it. */
 int view_open_read_only(struct cow *cow, struct holder *holder, struct view **out_view) WARN_UNUSED;
-/* A private, writable view on a HOLDER_TRANSACTION. */
+/* A private, writable view on a HOLDER_TRANSACTION, or of a commit on a HOLDER_OLD_VERSION. */
 int view_open_transaction(struct cow *cow, struct holder *holder, struct view **out_view) WARN_UNUSED;
 /* Closes a view; a transaction's is aborted: its private blocks become free, its relations are reported dead. The
  * holder stays. */
 void view_close(struct view *view);
+
+/* ---- what a transaction's view made becomes the live tree's ----
+ * The gate is held exclusively by the caller. None of them can fail. */
+
+/* The live tree becomes what `view` shows (its base is the live tree as it is): root, blocks and relations made in it are the live
+ * tree's, what it replaced leaves the live tree. Called with the catalog lock of the live view held exclusively. */
+void view_publish(struct view *view);
+/* The live tree takes over the content of a table of `view`: the blocks of `relation` that are private to the view are the live tree's,
+ * and what the view replaced in it leaves the live tree. */
+void view_hand_over_relation(struct view *view, struct relation *relation);
+/* One private block is the live tree's. */
+void view_hand_over_block(struct view *view, struct relation *relation, block_no block);
+/* Bytes in blocks that are private to the view. */
+uint64_t view_private_bytes(struct view *view);
 
 /* COW-1, the view's half. The caller holds the gate (live) or is the view's only writer. */
 bool view_birth_is_private(const struct view *view, epoch_no birth);

@@ -64,6 +64,8 @@ struct cow {
     struct view live;
 };
 
+/* What left the live tree is freed at once or put on a list; a chunk is taken over. The gate is held. */
+void cow_retire_chunk(struct view *view, struct dead_chunk *chunk);
 /* Frees a run: its pages leave the cache, its blocks become free. No lock held but the gate. */
 void cow_free_run(struct relation *relation, block_no first, uint32_t count);
 
@@ -71,6 +73,8 @@ void cow_free_run(struct relation *relation, block_no first, uint32_t count);
 int private_blocks_cover(struct view *view, struct relation *relation) WARN_UNUSED;
 void private_blocks_set(struct view *view, struct relation *relation, block_no block);
 bool private_blocks_clear(struct view *view, struct relation *relation, block_no first, uint32_t count);
+/* A relation made in the view was dropped in it: it is no business of the view's end any more. */
+void private_blocks_forget_created(struct view *view, struct relation *relation);
 int private_blocks_each_run(const struct private_blocks *blocks, int (*fn)(void *arg, block_no first, uint32_t count),
                             void *arg) WARN_UNUSED;
 

@@ -42,7 +42,7 @@ int view_open_read_only(struct cow *cow, struct holder *holder, struct view **ou
 
 int view_open_transaction(struct cow *cow, struct holder *holder, struct view **out_view)
 {
-    assert(holder->kind == HOLDER_TRANSACTION);
+    assert(holder->kind == HOLDER_TRANSACTION || holder->kind == HOLDER_OLD_VERSION);
     struct view_private *priv = calloc(1, sizeof *priv);
     if (priv == NULL) {
         return -ENOMEM;
@@ -184,6 +184,113 @@ int private_blocks_each_run(const struct private_blocks *blocks, int (*fn)(void 
         block = end;
     }
     return 0;
+}
+
+static struct private_blocks *private_take_locked(struct view *view, const struct relation *relation)
+{
+    struct private_blocks **link = &view->priv->relations;
+    while (*link != NULL && (*link)->relation != relation) {
+        link = &(*link)->next;
+    }
+    struct private_blocks *blocks = *link;
+    if (blocks != NULL) {
+        *link = blocks->next;
+    }
+    return blocks;
+}
+
+static void private_free(struct private_blocks *blocks)
+{
+    if (blocks != NULL) {
+        relation_unref(blocks->relation);
+        free(blocks->bits);
+        free(blocks);
+    }
+}
+
+void private_blocks_forget_created(struct view *view, struct relation *relation)
+{
+    mutex_lock(&view->cow->lock);
+    struct private_blocks *blocks = private_take_locked(view, relation);
+    mutex_unlock(&view->cow->lock);
+    private_free(blocks);
+}
+
+/* ---- publishing ---- */
+
+/* Takes a chunk of this relation (NULL: of any) off what the view replaced. */
+static struct dead_chunk *replaced_take(struct view *view, const struct relation *relation)
+{
+    struct dead_chunk **link = &view->priv->replaced;
+    while (*link != NULL && relation != NULL && (*link)->relation != relation) {
+        link = &(*link)->next;
+    }
+    struct dead_chunk *chunk = *link;
+    if (chunk != NULL) {
+        *link = chunk->next;
+    }
+    return chunk;
+}
+
+static void retire_replaced(struct view *view, const struct relation *relation)
+{
+    struct dead_chunk *chunk;
+    while ((chunk = replaced_take(view, relation)) != NULL) {
+        cow_retire_chunk(&view->cow->live, chunk);
+    }
+}
+
+void view_hand_over_relation(struct view *view, struct relation *relation)
+{
+    rwlock_assert_held_exclusive(&view->cow->gate);
+    private_blocks_forget_created(view, relation);
+    retire_replaced(view, relation);
+}
+
+void view_hand_over_block(struct view *view, struct relation *relation, block_no block)
+{
+    const bool was_private = private_blocks_clear(view, relation, block, 1);
+    assert(was_private);
+    (void)was_private;
+}
+
+void view_publish(struct view *view)
+{
+    struct cow *cow = view->cow;
+    rwlock_assert_held_exclusive(&cow->gate);
+    assert(view->kind == VIEW_TRANSACTION);
+    cow->live.root = view->root;
+    mutex_lock(&cow->lock);
+    struct private_blocks *blocks = view->priv->relations;
+    view->priv->relations = NULL;
+    mutex_unlock(&cow->lock);
+    while (blocks != NULL) {
+        struct private_blocks *next = blocks->next;
+        private_free(blocks);
+        blocks = next;
+    }
+    retire_replaced(view, NULL);
+}
+
+static int count_run(void *arg, block_no first, uint32_t count)
+{
+    (void)first;
+    *(uint64_t *)arg += count;
+    return 0;
+}
+
+uint64_t view_private_bytes(struct view *view)
+{
+    uint64_t count = 0;
+    mutex_lock(&view->cow->lock);
+    for (const struct private_blocks *blocks = view->priv->relations; blocks != NULL; blocks = blocks->next) {
+        if (blocks->bits != NULL) {
+            const int rc = private_blocks_each_run(blocks, count_run, &count);
+            (void)rc; /* count_run never stops it */
+        }
+    }
+    mutex_unlock(&view->cow->lock);
+    return count * BLOCK_SIZE;
 }
 
 /* ---- abort ---- */

@@ -150,7 +150,7 @@ static void damaged_inode_is_not_decoded(void **state)
     disk.reserved[1] = 0;
     disk.flags = INODE_DAMAGED;
     assert_int_equal(0, inode_decode(&key, &disk, sizeof disk, &inode));
-    disk.flags = INODE_DAMAGED << 1;
+    disk.flags = INODE_FLAGS + 1;
     assert_int_equal(-EIO, inode_decode(&key, &disk, sizeof disk, &inode));
     disk.flags = 0;
     disk.content_leaves = le32_of(1); /* of no content */
