@@ -11,7 +11,7 @@
  *
  * Locking: checkpoint_lock (LOCK_RANK_STORE) for all of it; writers are stopped by the gate for the fork alone.
  */
-#include "txn/store_int.h"
+#include "txn/store_txn.h"
 
 #include "base/plant.h"
 
@@ -27,32 +27,47 @@
 
 /* ---- sweeps ---- */
 
-static void record_sweep(struct store *store, const char *cause, const struct drop_result *result)
+static void record_sweep(struct store *store, const char *cause, txn_no txn, const struct drop_result *result)
 {
     mutex_lock(&store->sweeps_lock);
     store->sweeps[store->sweep_count++ % STORE_SWEEP_LINES] = (struct store_sweep){
-        .time_ns = (int64_t)io_realtime_ns(store->dev), .cause = cause, .txn = 0, .result = *result};
+        .time_ns = (int64_t)io_realtime_ns(store->dev), .cause = cause, .txn = txn, .result = *result};
     mutex_unlock(&store->sweeps_lock);
 }
 
-static void sweep(struct store *store, const char *cause, struct relation **relations, uint32_t count)
+static void sweep(struct store *store, const char *cause, txn_no txn, struct relation **relations, uint32_t count)
 {
     struct drop_result result;
     bufcache_drop_relations(store->cache, relations, count, &result);
-    record_sweep(store, cause, &result);
+    record_sweep(store, cause, txn, &result);
 }
 
-void store_sweep_dead(struct store *store, const char *cause)
+static void sweep_dead(struct store *store, const char *cause, txn_no txn)
 {
     struct relation **relations = NULL;
     const uint32_t count = cow_take_dead(store->cow, &relations);
     if (count > 0) {
-        sweep(store, cause, relations, count);
+        sweep(store, cause, txn, relations, count);
     }
     for (uint32_t i = 0; i < count; i++) {
         relation_unref(relations[i]);
     }
     free(relations);
+}
+
+void store_sweep_dead(struct store *store, const char *cause)
+{
+    sweep_dead(store, cause, 0);
+}
+
+/* Not beside store_check, which reads what durable checkpoints still see of dropped relations, nor beside a checkpoint, which
+ * sweeps itself. */
+void store_sweep_dead_of(struct store *store, const char *cause, txn_no txn)
+{
+    if (mutex_try_lock(&store->checkpoint_lock)) {
+        sweep_dead(store, cause, txn);
+        mutex_unlock(&store->checkpoint_lock);
+    }
 }
 
 int store_each_sweep(struct store *store, store_sweep_fn *fn, void *arg)
@@ -85,7 +100,7 @@ static void unlink_removable(struct store *store)
     struct relation **relations = NULL;
     const uint32_t count = cow_take_removable(store->cow, &relations);
     if (any_resident(relations, count)) {
-        sweep(store, "unlink file", relations, count);
+        sweep(store, "unlink file", 0, relations, count);
     }
     for (uint32_t i = 0; i < count; i++) {
         const int rc = relation_unlink_file(relations[i]);
@@ -128,47 +143,53 @@ static uint64_t raised(uint64_t ceiling, uint64_t wanted)
     return ceiling > wanted ? ceiling : wanted;
 }
 
+struct raise_arg {
+    lsn_no log_end;
+    uint64_t inodes; /* that will be taken at once */
+};
+
 static void raise_ceilings(struct store *store, struct control *control, void *arg)
 {
-    const lsn_no log_end = *(const lsn_no *)arg;
+    const struct raise_arg *ra = arg;
     control->ceiling_epoch = raised(control->ceiling_epoch, cow_epoch(store->cow) + CEILING_RANGE);
     control->ceiling_rel = raised(control->ceiling_rel, atomic_load(&store->next_rel) + CEILING_RANGE);
-    control->ceiling_ino = raised(control->ceiling_ino, atomic_load(&store->next_ino) + CEILING_RANGE);
-    control->ceiling_txn = raised(control->ceiling_txn, atomic_load(&store->next_snapshot) + CEILING_RANGE);
-    control->ceiling_lsn = raised(control->ceiling_lsn, log_end + CEILING_LSN_RANGE);
+    control->ceiling_ino = raised(control->ceiling_ino, atomic_load(&store->next_ino) + ra->inodes + CEILING_RANGE);
+    control->ceiling_txn = raised(control->ceiling_txn, atomic_load(&store->next_txn) + CEILING_RANGE);
+    control->ceiling_lsn = raised(control->ceiling_lsn, ra->log_end + CEILING_LSN_RANGE);
 }
 
-static int ceilings_raise(struct store *store, lsn_no log_end)
+static int ceilings_raise(struct store *store, lsn_no log_end, uint64_t inodes)
 {
-    const int rc = control_update(store, raise_ceilings, &log_end);
+    struct raise_arg ra = {.log_end = log_end, .inodes = inodes};
+    const int rc = control_update(store, raise_ceilings, &ra);
     if (rc != 0) {
         store_fail(store, "raising the ceilings in the control file failed", rc);
     }
     return rc;
 }
 
-int store_ceilings_raise(struct store *store)
+int store_ceilings_raise(struct store *store, uint64_t inodes)
 {
-    return ceilings_raise(store, store->log != NULL ? log_end(store->log) : store->control.ceiling_lsn);
+    return ceilings_raise(store, store->log != NULL ? log_end(store->log) : store->control.ceiling_lsn, inodes);
 }
 
-static bool ceilings_are_near(const struct store *store)
+static bool ceilings_are_near(const struct store *store, uint64_t inodes)
 {
-    return atomic_load(&store->next_ino) + CEILING_MARGIN >= atomic_load(&store->ceiling_ino) ||
+    return atomic_load(&store->next_ino) + inodes + CEILING_MARGIN >= atomic_load(&store->ceiling_ino) ||
            atomic_load(&store->next_rel) + CEILING_MARGIN >= atomic_load(&store->ceiling_rel) ||
-           atomic_load(&store->next_snapshot) + CEILING_MARGIN >= atomic_load(&store->ceiling_txn) ||
+           atomic_load(&store->next_txn) + CEILING_MARGIN >= atomic_load(&store->ceiling_txn) ||
            cow_epoch(store->cow) + CEILING_MARGIN >= atomic_load(&store->ceiling_epoch);
 }
 
-int store_ceilings_ensure(struct store *store)
+int store_ceilings_ensure(struct store *store, uint64_t inodes)
 {
-    return ceilings_are_near(store) ? store_ceilings_raise(store) : 0;
+    return ceilings_are_near(store, inodes) ? store_ceilings_raise(store, inodes) : 0;
 }
 
 int store_log_ceiling(void *arg, lsn_no end)
 {
     struct store *store = arg;
-    return end <= atomic_load(&store->ceiling_lsn) ? 0 : ceilings_raise(store, end);
+    return end <= atomic_load(&store->ceiling_lsn) ? 0 : ceilings_raise(store, end, 0);
 }
 
 static void set_redo(struct store *store, struct control *control, void *arg)
@@ -200,8 +221,10 @@ static int write_pages(struct store *store, const struct holder *fork)
 struct checkpoint {
     struct holder *fork;
     lsn_no lsn;
+    lsn_no scan_lsn; /* first record of the oldest open transaction, or lsn */
     uint64_t changes;
     uint64_t inode_count;
+    uint64_t commits;
     bool clean;
 };
 
@@ -212,7 +235,8 @@ static void set_checkpoint(struct store *store, struct control *control, void *a
     control->epoch = cow_holder_at(checkpoint->fork);
     control->catalog = cow_holder_root(checkpoint->fork);
     control->redo_lsn = PLANT(REDO_NOT_MOVED) ? control->redo_lsn : checkpoint->lsn;
-    control->scan_lsn = checkpoint->lsn;
+    control->scan_lsn = PLANT(SCAN_POSITION_IGNORED) ? checkpoint->lsn : checkpoint->scan_lsn;
+    control->commits = checkpoint->commits;
     control->clean = checkpoint->clean;
     control->inode_count = checkpoint->inode_count;
 }
@@ -222,6 +246,8 @@ static int fork_checkpoint(struct store *store, struct checkpoint *checkpoint)
 {
     cow_gate_close(store->cow);
     checkpoint->lsn = log_mark(store->log);
+    checkpoint->scan_lsn = store_txns_scan_lsn(store, checkpoint->lsn);
+    checkpoint->commits = atomic_load(&store->commits);
     checkpoint->changes = atomic_load(&store->changes);
     checkpoint->inode_count =
         atomic_load(&store->inode_count); /* not later: replay counts what comes behind the fork */
@@ -265,7 +291,7 @@ static void release_previous(struct store *store, const struct checkpoint *check
     store_forget_referenced(store, cow_holder_at(checkpoint->fork));
     store_sweep_dead(store, "checkpoint");
     unlink_removable(store);
-    const int rc = log_recycle(store->log, checkpoint->lsn);
+    const int rc = log_recycle(store->log, checkpoint->scan_lsn);
     if (rc != 0) {
         diag_log(store->diag, DIAG_WARNING, "%s: a log segment that is not needed any more could not be removed: %s",
                  store->dir, strerror(-rc));
@@ -336,21 +362,11 @@ static bool thread_wait(struct store *store, uint64_t period_ms)
     return go_on;
 }
 
-/* Not beside store_check, which reads what durable checkpoints still see of dropped relations, nor beside a checkpoint, which
- * sweeps itself. */
-static void sweep_unlinked(struct store *store)
-{
-    if (mutex_try_lock(&store->checkpoint_lock)) {
-        store_sweep_dead(store, "unlink");
-        mutex_unlock(&store->checkpoint_lock);
-    }
-}
-
 static void *checkpoint_thread(void *arg)
 {
     struct store *store = arg;
     while (thread_wait(store, THREAD_PERIOD_MS)) {
-        sweep_unlinked(store);
+        store_sweep_dead_of(store, "unlink", 0);
         store_snapshots_close(store);
         if (checkpoint_is_due(store)) {
             const int rc = store_checkpoint(store); /* a failure made the store read-only and was reported */
@@ -390,7 +406,7 @@ void store_thread_stop(struct store *store)
 
 void store_step(struct store *store)
 {
-    sweep_unlinked(store);
+    store_sweep_dead_of(store, "unlink", 0);
     bufcache_step(store->cache);
     if (!store->read_only) {
         store_log_step(store);

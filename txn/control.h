@@ -29,6 +29,7 @@ struct control {
     uint8_t name_bits;
     bool clean;
     uint64_t inode_count;
+    uint64_t commits;
 };
 
 /* Writes both slots of a new control file, syncs it and its directory. number and number + 1 are used; *control is what

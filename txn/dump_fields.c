@@ -111,6 +111,7 @@ static const struct field control_slot_fields[] = {
     FIELD(control_slot, clean, NUMBER),
     FIELD(control_slot, name_bits, NUMBER),
     FIELD(control_slot, reserved, ZERO),
+    FIELD(control_slot, commits, NUMBER),
     FIELD(control_slot, inode_count, NUMBER),
     FIELD(control_slot, checksum, HEX),
 };
@@ -175,6 +176,11 @@ static const struct field back_fields[] = {
     FIELD(disk_back, cookie, NUMBER),
 };
 
+static const struct field owner_fields[] = {
+    FIELD(disk_owner, owner, NUMBER),
+    FIELD(disk_owner, first, NUMBER),
+};
+
 static const struct field snapshot_fields[] = {
     FIELD(disk_snapshot, at, NUMBER),         FIELD(disk_snapshot, catalog, PTR),
     FIELD(disk_snapshot, created_ns, SIGNED), FIELD(disk_snapshot, catalog_height, NUMBER),
@@ -214,6 +220,7 @@ static const struct structure structures[] = {
     [DUMP_INODE] = STRUCTURE(inode_fields, disk_inode),
     [DUMP_DIRENT] = STRUCTURE(dirent_fields, disk_dirent),
     [DUMP_BACK] = STRUCTURE(back_fields, disk_back),
+    [DUMP_OWNER] = STRUCTURE(owner_fields, disk_owner),
     [DUMP_SNAPSHOT] = STRUCTURE(snapshot_fields, disk_snapshot),
     [DUMP_LOG_SEGMENT_HEADER] = STRUCTURE(segment_header_fields, log_segment_header),
     [DUMP_LOG_BATCH_HEADER] = STRUCTURE(batch_header_fields, log_batch_header),

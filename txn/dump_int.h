@@ -44,6 +44,7 @@ enum dump_structure {
     DUMP_INODE,
     DUMP_DIRENT,
     DUMP_BACK,
+    DUMP_OWNER,
     DUMP_SNAPSHOT,
     DUMP_LOG_SEGMENT_HEADER,
     DUMP_LOG_BATCH_HEADER,

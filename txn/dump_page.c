@@ -201,6 +201,10 @@ static void add_item_value(struct dump_line *line, uint8_t type, const uint8_t *
     case ITEM_ORPHAN:
         dump_add(line, " ORPHAN");
         break;
+    case ITEM_OWNER:
+        dump_add(line, " OWNER");
+        dump_add_fields(line, DUMP_OWNER, value);
+        break;
     default:
         dump_add(line, " value=");
         dump_add_bytes(line, value, size);

@@ -9,10 +9,12 @@
  *            then to replay.
  * RECOVERY-4 What a record finds must be what its operation found (sizes, names, inodes): anything else means that the
  *            log does not belong to this data directory or that the store is damaged, and the mount is refused.
+ * RECOVERY-6 The log is read from the first record of the oldest transaction that was open at the checkpoint. A transaction's records are
+ *            replayed where its commit stands, in a fork, and swapped in as a whole (txn/publish.h); those of others are passed over.
  * RECOVERY-5 A table whose page cannot be read is marked damaged, said, and its records are skipped: it answers EIO
  *            until it is removed. Damage in the catalog refuses the mount.
  */
-#include "txn/store_int.h"
+#include "txn/recovery_txn.h"
 
 #include "base/plant.h"
 
@@ -28,6 +30,8 @@ struct recovery {
     uint64_t skipped; /* of damaged tables */
     lsn_no position;
     lsn_no vouched; /* everything before it is surely on the medium */
+    struct recovery_txns txns;
+    struct log_reader_options reader;
 };
 
 static int replay(struct store *store, const struct op_record *op)
@@ -73,8 +77,11 @@ static void note_time(struct store *store, int64_t time_ns)
 static int note_record(void *arg, lsn_no position, const struct op_record *op)
 {
     struct recovery *recovery = arg;
-    (void)position;
-    return op->type == OP_WRITE_PAGES && !PLANT(REFERRED_PAGES_NOT_READ)
+    const bool is_new = position >= recovery->store->control.redo_lsn;
+    if (op->txn != 0) {
+        return recovery_txn_note(&recovery->txns, position, op, is_new);
+    }
+    return is_new && op->type == OP_WRITE_PAGES && !PLANT(REFERRED_PAGES_NOT_READ)
                ? store_recovery_note_pages(recovery->store, op)
                : 0;
 }
@@ -83,8 +90,12 @@ static int replay_record(void *arg, lsn_no position, const struct op_record *op)
 {
     struct recovery *recovery = arg;
     struct store *store = recovery->store;
+    if (position < store->control.redo_lsn || (op->txn != 0 && op->type != OP_COMMIT)) {
+        return 0; /* in the checkpoint; or replayed with the transaction's commit */
+    }
     store->recovery_by_value = position >= recovery->vouched;
-    const int rc = replay(store, op);
+    const int rc = op->type == OP_COMMIT ? recovery_txn_commit(&recovery->txns, &recovery->reader, position, op)
+                                         : replay(store, op);
     recovery->skipped += rc == 1;
     if (rc < 0) {
         char text[512];
@@ -108,7 +119,7 @@ static struct log_reader_options reader_options(const struct store *store)
                                          .diag = store->diag,
                                          .dir = store->dir,
                                          .segment_size = store->log_segment_size,
-                                         .from = store->control.redo_lsn};
+                                         .from = store->control.scan_lsn};
     memcpy(options.store_id, store->control.store_id, sizeof options.store_id);
     return options;
 }
@@ -133,7 +144,7 @@ static void report_done(struct store *store, const struct recovery *recovery, ls
 int store_recover(struct store *store)
 {
     struct log_reader_options options = reader_options(store);
-    struct recovery recovery = {.store = store};
+    struct recovery recovery = {.store = store, .txns = {.store = store}, .reader = options};
     lsn_no end = 0;
     bool torn = false;
     const uint64_t start_ns = io_monotonic_ns(store->dev);
@@ -153,6 +164,7 @@ int store_recover(struct store *store)
     }
     store->recovering = false;
     store_recovery_forget_pages(store);
+    recovery_txns_free(&recovery.txns);
     store_sweep_dead(store, "redo");
     if (rc == 0) {
         report_done(store, &recovery, end, torn, start_ns);

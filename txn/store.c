@@ -135,10 +135,11 @@ static void take_numbers(struct store *store)
     const struct control *control = &store->control;
     store->log_start = control->ceiling_lsn;
     store->first_rel = control->ceiling_rel;
-    atomic_store(&store->next_snapshot, control->ceiling_txn);
+    atomic_store(&store->next_txn, control->ceiling_txn);
     atomic_store(&store->next_rel, PLANT(RELATION_NUMBERS_AGAIN) ? REL_CATALOG + 1 : control->ceiling_rel);
     atomic_store(&store->next_ino, PLANT(INODE_NUMBERS_AGAIN) ? INO_ROOT + 1 : control->ceiling_ino);
     atomic_store(&store->inode_count, control->inode_count);
+    atomic_store(&store->commits, control->commits);
     store->hash = (struct name_hash){.seed = control->name_seed, .bits = control->name_bits};
     store->last_checkpoint_ns = io_monotonic_ns(store->dev);
 }
@@ -188,7 +189,7 @@ static int open_new_log(struct store *store)
 /* What a writable store does before anybody uses it. */
 static int make_writable(struct store *store, bool was_clean)
 {
-    int rc = store_ceilings_raise(store);
+    int rc = store_ceilings_raise(store, 0);
     if (rc == 0) {
         rc = store_reserve_open(store);
     }
@@ -244,6 +245,8 @@ static struct store *store_make(const struct store_options *options)
     mutex_init(&store->sweeps_lock, LOCK_RANK_LEAF);
     mutex_init(&store->referenced_lock, LOCK_RANK_LEAF);
     mutex_init(&store->snapshots_lock, LOCK_RANK_SNAPSHOTS);
+    mutex_init(&store->txns_lock, LOCK_RANK_SNAPSHOTS);
+    mutex_init(&store->map_lock, LOCK_RANK_MAP);
     mutex_init(&store->thread_lock, LOCK_RANK_LEAF);
     condvar_init(&store->thread_wake);
     condvar_init(&store->sync_wake);
@@ -272,6 +275,7 @@ static int store_free(struct store *store)
     free(store->referenced);
     store_recovery_forget_pages(store);
     store_snapshots_free(store);
+    commit_list_free(store->commit_list);
     if (store->cow != NULL && store->unfinished != NULL) {
         cow_holder_close(store->cow, store->unfinished);
     }
@@ -295,6 +299,8 @@ static int store_free(struct store *store)
     mutex_destroy(&store->sweeps_lock);
     mutex_destroy(&store->referenced_lock);
     mutex_destroy(&store->snapshots_lock);
+    mutex_destroy(&store->txns_lock);
+    mutex_destroy(&store->map_lock);
     mutex_destroy(&store->thread_lock);
     condvar_destroy(&store->thread_wake);
     condvar_destroy(&store->sync_wake);

@@ -206,6 +206,117 @@ struct store_snapshot_info {
 typedef int store_snapshot_fn(void *arg, const struct store_snapshot_info *info);
 int store_each_snapshot(struct store *store, store_snapshot_fn *fn, void *arg);
 
+/* ---- transactions ---- */
+
+/* A private version of the whole tree, begun in O(1): every call of this header works on its view. Closed all at once, or not at all. What
+ * is private ends with the store: a crash aborts it. */
+struct store_txn;
+
+struct store_txn_options {
+    struct store_name name; /* for receipts; copied */
+    uint32_t uid;           /* who began it, for receipts */
+    uint32_t pid;
+};
+/* *out_txn has one reference. -EROFS, -ENOMEM. */
+int store_txn_begin(struct store *store, const struct store_txn_options *options,
+                    struct store_txn **out_txn) WARN_UNUSED;
+/* Whoever has an open file of its view has a reference. The last one ends it; one that is still open is aborted. */
+void store_txn_ref(struct store_txn *txn);
+void store_txn_put(struct store_txn *txn);
+struct view *store_txn_view(struct store_txn *txn);
+/* The tree as it was at begin, read-only. Lives as long as the transaction. */
+struct view *store_txn_base(struct store_txn *txn);
+uint64_t store_txn_number(const struct store_txn *txn); /* never used again, also not by a snapshot */
+
+/* What a commit changed in the live tree, for whoever told others what it looks like. */
+enum store_change_kind {
+    STORE_CHANGE_NAME,      /* parent, name: led elsewhere or nowhere before; a new name has old_ino INO_NONE */
+    STORE_CHANGE_DIRECTORY, /* ino: entries, times or counts */
+    STORE_CHANGE_ATTR,      /* ino: attributes */
+    STORE_CHANGE_APPENDED,  /* ino: bytes from old_size on */
+    STORE_CHANGE_REPLACED, /* old_ino has no name any more; ino has all that it had. Open files go on with the old version */
+    STORE_CHANGE_DROPPED, /* old_ino has no name any more */
+};
+struct store_change {
+    enum store_change_kind kind;
+    ino_no parent, ino, old_ino;
+    uint64_t old_size;
+    const char *name; /* NUL-terminated; belongs to the list */
+    size_t name_size;
+};
+struct store_changes {
+    struct store_change *changes;
+    size_t count, capacity;
+    uint64_t number; /* of the commit: 1 is the store's first */
+    lsn_no lsn;
+    int64_t time_ns;
+};
+void store_changes_free(struct store_changes *changes);
+
+/* Closes it: 0 and everything is in the live tree and durable; new look-ups see it before this returns. *out_changes is filled then (free
+ * it). -EAGAIN: a conflict, see store_txn_each_conflict; -ECANCELED: it was aborted, -ENOENT: it was committed; -ENOSPC, -ENOMEM, -EIO, -EROFS: nothing has
+ * happened, it stays open. -EIO after the store failed: it may or may not be durable (store_read_only_reason). Files of its view
+ * that are open can be read on; its view takes no changes any more (-ECANCELED). */
+int store_txn_commit(struct store_txn *txn, struct store_changes *out_changes) WARN_UNUSED;
+/* Discards it. Files of its view that are open can be read on. Does nothing to one that has ended. */
+void store_txn_abort(struct store_txn *txn);
+
+enum store_txn_state { STORE_TXN_OPEN, STORE_TXN_COMMITTED, STORE_TXN_ABORTED };
+struct store_txn_info {
+    uint64_t number;
+    const char *name; /* NUL-terminated, valid while the transaction is */
+    uint32_t uid, pid;
+    enum store_txn_state state;
+    int64_t began_ns, changed_ns; /* changed: its last operation, or its begin */
+    epoch_no at;
+    uint64_t operations;    /* changes made in it */
+    uint64_t private_bytes; /* in blocks of its own */
+    uint64_t log_bytes;     /* log that cannot be removed because of it */
+};
+void store_txn_get_info(struct store_txn *txn, struct store_txn_info *out_info);
+/* Open ones, oldest first. Called under a lock: fn must not call the store. Non-zero stops and is handed on. */
+typedef int store_txn_fn(void *arg, const struct store_txn_info *info);
+int store_each_txn(struct store *store, store_txn_fn *fn, void *arg);
+
+/* One object that it changed (fn of store_txn_each_change), or that would conflict if it were closed now (store_txn_each_conflict). Both
+ * may be called at any time while it is open; fn is called without locks. */
+struct store_txn_object {
+    const char *path; /* from the root, without a leading '/', NUL-terminated; "." is the root */
+    const char
+        *did; /* what the transaction did to it: "create", "remove", "rename", "append", "rewrite", "attributes", ... */
+    const char *outside; /* conflicts: what happened outside: "removed", "made", "changed", "appended", ...; else "" */
+    int64_t since_ns;    /* conflicts: when, 0: not known */
+    uint64_t size_before, size; /* changes of content */
+};
+typedef int store_txn_object_fn(void *arg, const struct store_txn_object *object);
+int store_txn_each_change(struct store_txn *txn, store_txn_object_fn *fn, void *arg) WARN_UNUSED;
+int store_txn_each_conflict(struct store_txn *txn, store_txn_object_fn *fn, void *arg) WARN_UNUSED;
+
+/* A table that a commit replaced while it was open: *out_ino is the inode that has its names now (they may be gone by now). The file goes
+ * on showing the old version with nlink 0 and takes no writes (-ESTALE). False: it was not replaced. */
+bool store_file_replaced(struct store_file *file, ino_no *out_ino);
+
+/* The last 10,000 commits of this life, oldest first; fn as in store_each_txn. */
+struct store_commit {
+    uint64_t number;
+    lsn_no lsn;
+    int64_t time_ns;
+    const char *name;
+    uint32_t uid, pid;
+    uint64_t tables; /* changed, made or dropped */
+    uint64_t bytes;  /* written in it */
+};
+typedef int store_commit_fn(void *arg, const struct store_commit *commit);
+int store_each_commit(struct store *store, store_commit_fn *fn, void *arg);
+
+/* What keeps old versions: open transactions, snapshots, replaced tables that are open, checkpoints. fn as in store_each_txn. */
+struct store_holder_info {
+    const char *kind;
+    epoch_no at;
+};
+typedef int store_holder_fn(void *arg, const struct store_holder_info *info);
+int store_each_holder(struct store *store, store_holder_fn *fn, void *arg);
+
 /* ---- the rest ---- */
 
 struct store_space {

@@ -29,6 +29,24 @@ static void kill_suid(struct inode *inode)
     }
 }
 
+/* Which fields the record tells of: those that were asked for, and the mode when an owner's change may clear bits of it. */
+static uint32_t flags_of(unsigned set)
+{
+    const bool kills = (set & STORE_SET_KILL_SUID) != 0 && (set & (STORE_SET_UID | STORE_SET_GID)) != 0;
+    return ((set & STORE_SET_MODE) != 0 || kills ? OP_SETATTR_MODE : 0u) |
+           ((set & STORE_SET_UID) != 0 ? OP_SETATTR_UID : 0u) | ((set & STORE_SET_GID) != 0 ? OP_SETATTR_GID : 0u) |
+           ((set & (STORE_SET_ATIME | STORE_SET_ATIME_NOW)) != 0 ? OP_SETATTR_ATIME : 0u) |
+           ((set & (STORE_SET_MTIME | STORE_SET_MTIME_NOW)) != 0 ? OP_SETATTR_MTIME : 0u);
+}
+
+static unsigned set_of(uint32_t flags)
+{
+    return ((flags & OP_SETATTR_MODE) != 0 ? STORE_SET_MODE : 0u) |
+           ((flags & OP_SETATTR_UID) != 0 ? STORE_SET_UID : 0u) | ((flags & OP_SETATTR_GID) != 0 ? STORE_SET_GID : 0u) |
+           ((flags & OP_SETATTR_ATIME) != 0 ? STORE_SET_ATIME : 0u) |
+           ((flags & OP_SETATTR_MTIME) != 0 ? STORE_SET_MTIME : 0u);
+}
+
 /* Sets the fields and says in the record what was set to what. */
 static void set_fields(struct op_run *run, const struct setattr_arg *sa, struct inode *inode)
 {
@@ -52,7 +70,7 @@ static void set_fields(struct op_run *run, const struct setattr_arg *sa, struct 
     if ((sa->set & (STORE_SET_MTIME | STORE_SET_MTIME_NOW)) != 0) {
         inode->mtime_ns = (sa->set & STORE_SET_MTIME_NOW) != 0 ? now : attr->mtime_ns;
     }
-    run->op.flags |= OP_SETATTR_MODE | OP_SETATTR_UID | OP_SETATTR_GID | OP_SETATTR_ATIME | OP_SETATTR_MTIME;
+    run->op.flags |= flags_of(sa->set);
     run->op.mode = inode->mode;
     run->op.uid = inode->uid;
     run->op.gid = inode->gid;
@@ -63,7 +81,7 @@ static void set_fields(struct op_run *run, const struct setattr_arg *sa, struct 
 /* The inode's attributes are about to change in this operation. */
 static int put_changed(struct op_run *run, struct inode *inode)
 {
-    inode->ctime_ns = run->op.time_ns;
+    inode->ctime_ns = run->ctime_ns;
     inode->attr_epoch = cow_epoch(run->store->cow);
     inode->change_epoch = inode->attr_epoch;
     return inode_batch_put(&run->batch, inode);
@@ -207,10 +225,7 @@ static int replay_setattr(struct store *store, struct view *view, const struct o
                                     .gid = record->gid,
                                     .atime_ns = record->atime_ns,
                                     .mtime_ns = record->mtime_ns};
-    struct setattr_arg sa = {.ino = record->ino,
-                             .set = STORE_SET_MODE | STORE_SET_UID | STORE_SET_GID | STORE_SET_ATIME | STORE_SET_MTIME,
-                             .attr = &attr,
-                             .out_attr = &out_attr};
+    struct setattr_arg sa = {.ino = record->ino, .set = set_of(record->flags), .attr = &attr, .out_attr = &out_attr};
     return store_op_replay(store, view, record, plan_setattr, &sa);
 }
 

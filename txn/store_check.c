@@ -22,6 +22,7 @@ struct inode_seen {
     struct inode inode;
     uint64_t names, entries, subdirs, backs;
     bool first_name, orphan;
+    unsigned owners; /* items that say that it has its relation */
 };
 
 /* One version of one table's content. */
@@ -156,6 +157,19 @@ static void note_entry(struct check *check, const struct catalog_key *key, const
     expect(check, child->inode.ino, "kind in its directory entry", entry->kind, (child->inode.mode & S_IFMT) >> 12);
 }
 
+/* OWNER-1 */
+static void check_owner(struct check *check, rel_no rel, const void *value)
+{
+    struct disk_owner disk;
+    memcpy(&disk, value, sizeof disk);
+    struct inode_seen *seen = find_inode(check, le64_get(disk.owner));
+    if (seen == NULL || seen->inode.rel != rel) {
+        finding(check, le64_get(disk.owner), "owner of a relation that is not its own", rel, 0);
+    } else {
+        seen->owners++;
+    }
+}
+
 static int second_pass_item(void *arg, const struct catalog_key *key, const void *value, size_t value_size)
 {
     struct check *check = arg;
@@ -172,6 +186,9 @@ static int second_pass_item(void *arg, const struct catalog_key *key, const void
         } else {
             seen->backs++;
         }
+        break;
+    case ITEM_OWNER:
+        check_owner(check, key->sub, value);
         break;
     case ITEM_ORPHAN:
         seen = find_inode(check, key->sub);
@@ -190,6 +207,7 @@ static int second_pass_item(void *arg, const struct catalog_key *key, const void
 static void check_inode(struct check *check, const struct inode_seen *seen)
 {
     const struct inode *inode = &seen->inode;
+    expect(check, inode->ino, "owner items", (inode->flags & INODE_RENUMBERED) != 0, seen->owners);
     const bool is_dir = S_ISDIR(inode->mode);
     if (is_dir) {
         expect(check, inode->ino, "entries of the directory", inode->size_bytes, seen->entries);
@@ -322,6 +340,18 @@ void store_check_progress(struct store *store, uint64_t *out_done_bytes, uint64_
     *out_total_bytes = atomic_load(&store->check_total_bytes);
 }
 
+/* In one version a relation has one inode. */
+static void check_shared(struct check *check, const struct content_seen *contents, size_t count)
+{
+    ino_no live = INO_NONE;
+    for (size_t i = 0; i < count; i++) {
+        if (contents[i].live && live != INO_NONE && contents[i].ino != live) {
+            finding(check, contents[i].ino, "shares its relation with inode", live, 0);
+        }
+        live = contents[i].live ? contents[i].ino : live;
+    }
+}
+
 static int check_contents(struct check *check)
 {
     int rc = 0;
@@ -330,13 +360,11 @@ static int check_contents(struct check *check)
         qsort(check->contents, check->content_count, sizeof check->contents[0], compare_content);
     }
     for (size_t i = 0; i < check->content_count && rc == 0;) {
-        size_t end = i + 1;
+        size_t end = i;
         while (end < check->content_count && check->contents[end].rel == check->contents[i].rel) {
-            if (check->contents[end].ino != check->contents[i].ino) {
-                finding(check, check->contents[end].ino, "shares its relation with inode", check->contents[i].ino, 0);
-            }
             end++;
         }
+        check_shared(check, &check->contents[i], end - i);
         rc = check_relation(check, &check->contents[i], end - i);
         atomic_fetch_add(&check->store->check_done_bytes, bytes_of(&check->contents[i], end - i));
         i = end;

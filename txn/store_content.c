@@ -47,9 +47,54 @@ int store_check_undamaged(const struct store *store, const struct inode *inode)
 
 static int get_inode(struct store_file *file, struct inode *out_inode)
 {
+    int rc = 0;
     rwlock_lock_shared(&file->view->catalog_lock);
-    const int rc = inode_get(file->view, file->ino, out_inode);
+    struct old_version *old = atomic_load(&file->old); /* set with that lock held exclusively */
+    if (old == NULL) {
+        rc = inode_get(file->view, file->ino, out_inode);
+    }
     rwlock_unlock_shared(&file->view->catalog_lock);
+    if (old != NULL) {
+        rwlock_lock_shared(&old->view->catalog_lock);
+        rc = inode_get(old->view, file->ino, out_inode);
+        rwlock_unlock_shared(&old->view->catalog_lock);
+        out_inode->nlink = 0;
+    }
+    return rc;
+}
+
+static bool has_relation_of(const struct store_file *file, const struct inode *inode)
+{
+    return inode->rel == (file->relation != NULL ? relation_number(file->relation) : REL_NONE);
+}
+
+/* A commit gave the table another relation while it was open. The file lock is held exclusively. */
+static int adopt_relation_locked(struct store_file *file, const struct inode *inode)
+{
+    struct relation *relation = NULL;
+    if (has_relation_of(file, inode)) {
+        return 0;
+    }
+    if (inode->rel != REL_NONE) {
+        const int rc = relation_open(file->store->cache, inode->ts, inode->rel, &relation);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    relation_unref(file->relation);
+    file->relation = relation;
+    return 0;
+}
+
+static int adopt_relation(struct store_file *file)
+{
+    struct inode inode;
+    rwlock_lock_exclusive(&file->lock);
+    int rc = get_inode(file, &inode);
+    if (rc == 0) {
+        rc = adopt_relation_locked(file, &inode);
+    }
+    rwlock_unlock_exclusive(&file->lock);
     return rc;
 }
 
@@ -93,7 +138,7 @@ static int ensure_relation(struct content_change *change, const struct inode *in
     struct store *store = file->store;
     if (inode->rel != REL_NONE) {
         assert(file->relation != NULL && relation_number(file->relation) == inode->rel);
-        return store_map_ensure(store, file->relation, file->ino);
+        return store_map_ensure(store, file->relation, file->view, file->ino);
     }
     if (!needs_relation(change)) {
         return 0;
@@ -193,8 +238,8 @@ static void change_inode(struct op_run *run, const struct content_change *change
         inode->rel_created = epoch;
         run->op.rel = inode->rel;
     }
-    inode->mtime_ns = run->op.time_ns;
-    inode->ctime_ns = run->op.time_ns;
+    inode->mtime_ns = op_mtime(run, inode->mtime_ns);
+    inode->ctime_ns = run->ctime_ns;
     inode->change_epoch = epoch;
     if (!appends) {
         inode->rewrite_epoch = epoch;
@@ -289,6 +334,7 @@ static int change_under_gate(struct op_run *run, const struct content_change *ch
         rc = op_drop_relation(run, &inode);
         inode.rel = REL_NONE;
         inode.rel_created = 0;
+        inode.flags &= (uint8_t)~INODE_RENUMBERED;
     }
     if (rc == 0) {
         change_inode(run, change, root, &inode);
@@ -314,7 +360,14 @@ static int change_under_gate(struct op_run *run, const struct content_change *ch
 static int change_locked(struct op_run *run, struct content_change *change)
 {
     struct inode inode;
+    const uint64_t swaps = atomic_load(&change->file->store->root_swaps);
     int rc = get_inode(change->file, &inode);
+    if (rc == 0) {
+        rc = adopt_relation_locked(change->file, &inode);
+    }
+    if (rc == 0 && atomic_load(&change->file->old) != NULL) {
+        rc = -ESTALE;
+    }
     if (rc != 0) {
         return rc;
     }
@@ -330,10 +383,12 @@ static int change_locked(struct op_run *run, struct content_change *change)
         rc = ensure_relation(change, &inode);
     }
     if (rc == 0) {
-        op_enter_gate(run);
-        rc = change_under_gate(run, change, &inode);
+        rc = op_enter_gate(run);
     }
-    return rc;
+    if (rc == 0 && atomic_load(&change->file->store->root_swaps) != swaps) {
+        rc = OP_ROOT_SWAPPED;
+    }
+    return rc != 0 ? rc : change_under_gate(run, change, &inode);
 }
 
 static int change_try(struct content_change change, struct op_retry *retry)
@@ -372,6 +427,27 @@ static int change_run(const struct content_change *change)
         rc = change_try(now, &retry);
         now.by_value = rc == CHANGE_BY_VALUE;
     } while (now.by_value || op_wants_retry(store, rc, &retry));
+    return rc;
+}
+
+int store_file_ensure_map(struct store_file *file)
+{
+    struct frame_budget budget;
+    struct inode inode;
+    int rc = frame_budget_take(file->store->cache, STORE_READ_PINS, 0, &budget);
+    if (rc != 0) {
+        return rc;
+    }
+    rwlock_lock_exclusive(&file->lock);
+    rc = get_inode(file, &inode);
+    if (rc == 0) {
+        rc = adopt_relation_locked(file, &inode);
+    }
+    if (rc == 0 && file->relation != NULL) {
+        rc = store_map_ensure(file->store, file->relation, file->view, file->ino);
+    }
+    rwlock_unlock_exclusive(&file->lock);
+    frame_budget_release(&budget);
     return rc;
 }
 
@@ -441,6 +517,12 @@ static int read_enter(struct store_file *file, uint32_t pins, struct frame_budge
     }
     rwlock_lock_shared(&file->lock);
     rc = get_inode(file, out_inode);
+    while (rc == 0 && !has_relation_of(file, out_inode)) {
+        rwlock_unlock_shared(&file->lock);
+        rc = adopt_relation(file);
+        rwlock_lock_shared(&file->lock);
+        rc = rc == 0 ? get_inode(file, out_inode) : rc;
+    }
     if (rc != 0) {
         rwlock_unlock_shared(&file->lock);
         frame_budget_release(out_budget);
@@ -652,13 +734,18 @@ static int replay_opened(struct store_file *file, const struct op_record *record
     if (rc != 0) {
         return rc;
     }
-    if (inode.size_bytes != record->size_before_bytes) {
-        return -EBADMSG;
+    struct op_record op = *record;
+    if (inode.size_bytes != op.size_before_bytes) {
+        if (file->view->owner == NULL || !op_is_append(record)) {
+            return -EBADMSG;
+        }
+        op.offset_bytes = inode.size_bytes; /* of a transaction: its rows follow those of others */
+        op.size_before_bytes = inode.size_bytes;
     }
-    if (record->type == OP_WRITE_PAGES) {
-        return replay_write_pages(file, record);
+    if (op.type == OP_WRITE_PAGES) {
+        return replay_write_pages(file, &op);
     }
-    const struct content_change change = change_of_record(file, record);
+    const struct content_change change = change_of_record(file, &op);
     return change_run(&change);
 }
 

@@ -7,7 +7,7 @@
  * Locking: files_lock guards the table, refs and orphan. Opening holds the view's catalog lock shared meanwhile,
  * unlinking holds it exclusively: an inode is either found by the one or found open by the other.
  */
-#include "txn/store_int.h"
+#include "txn/store_txn.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -40,11 +40,30 @@ static struct store_file *file_make(struct store *store, struct view *view, ino_
     return file;
 }
 
+/* No lock held. */
+static void old_version_put(struct old_version *old)
+{
+    if (old != NULL && atomic_fetch_sub(&old->refs, 1) == 1) {
+        view_close(old->view);
+        cow_holder_close(old->store->cow, old->holder);
+        free(old);
+    }
+}
+
 void store_file_free(struct store_file *file)
 {
+    old_version_put(atomic_load(&file->old));
     relation_unref(file->relation);
     rwlock_destroy(&file->lock);
     free(file);
+}
+
+static void count_open(const struct view *view, int more)
+{
+    struct store_txn *txn = txn_of_view(view);
+    if (txn != NULL) {
+        atomic_fetch_add(&txn->open_files, (uint32_t)more);
+    }
 }
 
 /* Adds a reference to what is in the table, or puts `made` there (taking it over). */
@@ -60,6 +79,7 @@ static struct store_file *file_enter(struct store *store, struct store_file *mad
         file->next = *bucket;
         *bucket = file;
         store->open_files++;
+        count_open(file->view, 1);
     }
     if (file != NULL) {
         file->refs++;
@@ -123,6 +143,7 @@ void store_file_close(struct store_file *file)
         }
         *link = file->next;
         store->open_files--;
+        count_open(file->view, -1);
     }
     mutex_unlock(&store->files_lock);
     if (!last) {
@@ -141,7 +162,46 @@ ino_no store_file_ino(const struct store_file *file)
 
 int store_file_getattr(struct store_file *file, struct store_attr *out_attr)
 {
-    return store_getattr(file->store, file->view, file->ino, out_attr);
+    const struct old_version *old = atomic_load(&file->old);
+    int rc = old != NULL ? 0 : store_getattr(file->store, file->view, file->ino, out_attr);
+    old = rc == -ENOENT ? atomic_load(&file->old) : old; /* replaced meanwhile */
+    if (old != NULL) {
+        rc = store_getattr(file->store, old->view, file->ino, out_attr);
+        out_attr->nlink = 0;
+    }
+    return rc;
+}
+
+bool store_file_replaced(struct store_file *file, ino_no *out_ino)
+{
+    const bool replaced = atomic_load(&file->old) != NULL;
+    if (replaced) {
+        *out_ino = file->replaced_by;
+    }
+    return replaced;
+}
+
+struct store_file *store_file_find(struct store *store, struct view *view, ino_no ino)
+{
+    mutex_lock(&store->files_lock);
+    struct store_file *file = find_locked(store, view, ino);
+    if (file != NULL) {
+        file->refs++;
+    }
+    mutex_unlock(&store->files_lock);
+    return file;
+}
+
+void store_file_replace(struct store *store, ino_no ino, ino_no new_ino, struct old_version *old)
+{
+    mutex_lock(&store->files_lock);
+    struct store_file *file = find_locked(store, store_live(store), ino);
+    if (file != NULL) {
+        atomic_fetch_add(&old->refs, 1);
+        file->replaced_by = new_ino;
+        atomic_store(&file->old, old);
+    }
+    mutex_unlock(&store->files_lock);
 }
 
 bool store_file_is_open(struct store *store, struct view *view, ino_no ino)

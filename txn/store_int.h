@@ -16,6 +16,7 @@
 #include "txn/log.h"
 #include "txn/op.h"
 #include "txn/store.h"
+#include "txn/txn_set.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -28,6 +29,14 @@
 #define STORE_NAME_MAX        255u
 #define STORE_BATCH_EDITS     16u
 
+/* What the open files of replaced tables go on showing: the version before the commit. */
+struct old_version {
+    struct store *store;
+    struct holder *holder;
+    struct view *view;
+    _Atomic uint32_t refs;
+};
+
 struct store_file {
     struct store *store;
     struct view *view;
@@ -38,6 +47,9 @@ struct store_file {
     struct store_file *next;
     uint32_t refs;
     bool orphan; /* its last name is gone */
+    /* set once, with the catalog lock of the live view held exclusively: */
+    _Atomic(struct old_version *) old; /* a commit replaced the table: this is what the file shows */
+    ino_no replaced_by;                /* the inode that has its names since then */
 };
 
 struct store {
@@ -97,7 +109,17 @@ struct store {
 
     struct mutex snapshots_lock;      /* LOCK_RANK_SNAPSHOTS: the list, names, states, references */
     struct store_snapshot *snapshots; /* open ones and those whose holder is not closed yet */
-    _Atomic uint64_t next_snapshot;   /* number */
+    _Atomic uint64_t next_txn;        /* number of a snapshot or a transaction */
+
+    struct mutex map_lock;           /* LOCK_RANK_MAP: two views may want a map of one relation */
+    struct mutex txns_lock;          /* LOCK_RANK_SNAPSHOTS: list of transactions, removed names, commits */
+    struct store_txn *txns;          /* open ones, oldest first */
+    _Atomic uint32_t txn_count;      /* open ones; changed with the gate held exclusively */
+    struct removed_names removed;    /* names that left the live tree while transactions were open */
+    _Atomic epoch_no dir_move_epoch; /* of the last move of a directory into another one */
+    _Atomic uint64_t commits;        /* in the life of the store */
+    _Atomic uint64_t root_swaps;     /* commits of this life: an inode read before one may be another behind it */
+    struct commit_list *commit_list;
 
     struct mutex referenced_lock;  /* LOCK_RANK_LEAF */
     struct referenced *referenced; /* relations that the log refers to pages of (COW-4) */
@@ -134,6 +156,11 @@ struct referenced {
     bool needs_sync;           /* before the log is synced */
 };
 
+/* Answers of a try: commits changed the live tree between the look at an inode and the gate; the transaction's removals are to be logged
+ * first. Both are tried again. */
+#define OP_ROOT_SWAPPED    2
+#define TXN_REMOVALS_FIRST 3
+
 /* One mutation under way (txn/store_op.c). */
 struct op_run {
     struct store *store;
@@ -151,6 +178,11 @@ struct op_run {
     unsigned dropped_count;
     int64_t inode_delta;
     ino_no orphan;                             /* became one: marked once this is applied */
+    struct store_txn *txn;                     /* the view is a transaction's */
+    struct publish *publish;                   /* the view is that of a commit under way */
+    int64_t ctime_ns;                          /* of what changes: op.time_ns, in a commit the commit's */
+    bool moves_directory;                      /* a directory gets another parent */
+    bool budget_borrowed;                      /* from `publish` */
     bool gate_held, gate_closed, catalog_held; /* closed: held exclusively */
     bool planning_pages;                       /* what can fail now is the room for pages, or for the record */
 };
@@ -172,10 +204,16 @@ int store_op_replay(struct store *store, struct view *view, const struct op_reco
 int op_begin(struct op_run *run, struct store *store, struct view *view, enum op_type type,
              const struct op_record *replay, unsigned edits, uint64_t content_bytes, uint64_t log_bytes,
              bool has_content) WARN_UNUSED;
-void op_enter_gate(struct op_run *run);
+/* -ECANCELED: the transaction has ended. */
+int op_enter_gate(struct op_run *run) WARN_UNUSED;
 void op_close_gate(struct op_run *run); /* exclusively, for an operation that forks */
 void op_lock_catalog(struct op_run *run);
 int op_finish(struct op_run *run) WARN_UNUSED;
+/* mtime of what changes: now; what a commit brings may be older than what is there. */
+static inline int64_t op_mtime(const struct op_run *run, int64_t before_ns)
+{
+    return run->publish != NULL && before_ns > run->op.time_ns ? before_ns : run->op.time_ns;
+}
 /* Undoes what was not applied, releases everything that the run holds. Harmless when repeated. */
 void op_release(struct op_run *run);
 /* op_release, then (no lock held any more) waits until the record is in the log file. rc: of the operation; returned
@@ -192,6 +230,8 @@ struct op_retry {
         no_space; /* the last try found no room for its pages or its record (and not, say, for a value that is too large) */
     bool checkpointed, reserve_used;
     bool may_use_reserve;
+    struct store_txn *txn; /* that the operation belongs to */
+    bool final;            /* in a commit: whoever runs it decides */
 };
 /* Before op_end, or when op_begin failed: notes what the run ran out of. */
 void op_note_retry(const struct op_run *run, int rc, struct op_retry *retry);
@@ -220,12 +260,19 @@ void store_file_free(struct store_file *file);
 /* With the view's catalog lock held exclusively: nobody can open it meanwhile, but the last close may come at any time.
  */
 bool store_file_is_open(struct store *store, struct view *view, ino_no ino);
+/* An open file of the inode, with a reference; NULL: there is none. */
+struct store_file *store_file_find(struct store *store, struct view *view, ino_no ino);
+/* A commit replaced the table: if it is open, its file shows the old version from here on (and has a reference to it). The catalog
+ * lock of the live view is held exclusively. */
+void store_file_replace(struct store *store, ino_no ino, ino_no new_ino, struct old_version *old);
 /* Its last close destroys it. False: that close has come already, the caller destroys it. */
 bool store_file_mark_orphan(struct store *store, struct view *view, ino_no ino);
 
 /* ---- store_content.c ---- */
 /* -EIO, said, when replay marked the table damaged. */
 int store_check_undamaged(const struct store *store, const struct inode *inode) WARN_UNUSED;
+/* The map of its relation is ready. */
+int store_file_ensure_map(struct store_file *file) WARN_UNUSED;
 int store_file_resize(struct store_file *file, uint64_t size_bytes, unsigned flags) WARN_UNUSED;
 int store_file_get_inode(struct store_file *file, struct inode *out_inode) WARN_UNUSED;
 
@@ -235,12 +282,14 @@ int op_destroy_inode(struct op_run *run, const struct inode *inode) WARN_UNUSED;
 void store_destroy_orphan_or_log(struct store *store, struct view *view, ino_no ino);
 
 /* ---- store_map.c ---- */
-/* FSM-3: the relation's map is ready after it. File lock held exclusively (or the store is being opened). */
-int store_map_ensure(struct store *store, struct relation *relation, ino_no ino) WARN_UNUSED;
+/* FSM-3: the relation's map is ready after it. `ino` has it in `view`. File lock held exclusively (or the store is being opened). */
+int store_map_ensure(struct store *store, struct relation *relation, struct view *view, ino_no ino) WARN_UNUSED;
 int store_map_build_catalog(struct store *store) WARN_UNUSED;
 /* A relation that was just made; during recovery the log may refer to pages in a file that is there already. */
 /* Builds it anew: a snapshot of an earlier life is gone, and nobody knew what only it used. File lock held exclusively. */
-int store_map_rebuild(struct store *store, struct relation *relation, ino_no ino) WARN_UNUSED;
+int store_map_rebuild(struct store *store, struct relation *relation, struct view *view, ino_no ino) WARN_UNUSED;
+/* The inode that has the relation in this view; first: the one that it was made for. */
+int store_relation_owner(struct view *view, rel_no rel, ino_no first, ino_no *out_owner) WARN_UNUSED;
 /* The same for the catalog; takes the gate exclusively. */
 int store_map_rebuild_catalog(struct store *store) WARN_UNUSED;
 int store_map_init_new(struct store *store, struct relation *relation) WARN_UNUSED;
@@ -262,10 +311,12 @@ int store_recovery_add_pages(struct store *store, struct block_set *set, bool *o
 int store_checkpoint_locked(struct store *store, bool clean) WARN_UNUSED;
 /* Drops the pages of dead relations in one sweep. */
 void store_sweep_dead(struct store *store, const char *cause);
+/* The same at the end of a transaction, or for what was unlinked. Left to the checkpoint or the check that is under way. */
+void store_sweep_dead_of(struct store *store, const char *cause, txn_no txn);
 /* Takes a new range for every number (STORE-5). */
-int store_ceilings_raise(struct store *store) WARN_UNUSED;
+int store_ceilings_raise(struct store *store, uint64_t inodes) WARN_UNUSED;
 /* Before an operation that may take a number. */
-int store_ceilings_ensure(struct store *store) WARN_UNUSED;
+int store_ceilings_ensure(struct store *store, uint64_t inodes) WARN_UNUSED; /* that many inode numbers at once */
 /* Names the position at which replay starts, of the checkpoint that is in force. */
 int store_control_set_redo(struct store *store, lsn_no redo) WARN_UNUSED;
 int store_thread_start(struct store *store) WARN_UNUSED;
@@ -298,6 +349,9 @@ void store_snapshots_release(struct store *store, uint64_t changes);
 void store_snapshots_close(struct store *store);
 void store_snapshots_free(struct store *store);
 int store_snapshot_replay(struct store *store, const struct op_record *record) WARN_UNUSED;
+
+/* ---- store_commit.c ---- */
+void commit_list_free(struct commit_list *list);
 
 /* ---- recovery.c ---- */
 /* Starts a new log above everything that an earlier life used. */

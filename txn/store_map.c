@@ -3,7 +3,7 @@
  *
  * used = reachable from the live root or from any holder's root of the same inode, or on a deadlist, or private to a
  * transaction. The gate is held (shared) meanwhile: no holder can close, so every tree that is walked stays whole. The
- * inode's own content is kept out by its file lock. A relation without a map has nothing on any deadlist: whoever
+ * inode's own content is kept out by its file lock (a transaction's view has a lock of its own for it: building is one at a time). A relation without a map has nothing on any deadlist: whoever
  * retires a block has a map first.
  */
 #include "txn/store_map.h"
@@ -137,8 +137,17 @@ int store_each_version(struct store *store, store_version_fn *fn, void *arg)
 struct build_arg {
     struct store *store;
     struct block_set *set;
-    ino_no ino;
+    ino_no first; /* inode that the relation was made for */
 };
+
+/* Who has it in the view? */
+int store_relation_owner(struct view *view, rel_no rel, ino_no first, ino_no *out_owner)
+{
+    struct relation_owner owner;
+    const int rc = owner_get(view, rel, &owner);
+    *out_owner = rc == 0 ? owner.owner : first;
+    return rc == -ENOENT ? 0 : rc;
+}
 
 /* Adds what one version of the inode uses in this relation. */
 static int build_add_version(void *arg, struct view *view)
@@ -146,8 +155,12 @@ static int build_add_version(void *arg, struct view *view)
     const struct build_arg *build = arg;
     struct inode inode;
     int rc = 0;
+    ino_no owner = INO_NONE;
     rwlock_lock_shared(&view->catalog_lock);
-    rc = inode_get(view, build->ino, &inode);
+    rc = store_relation_owner(view, relation_number(build->set->relation), build->first, &owner);
+    if (rc == 0) {
+        rc = inode_get(view, owner, &inode);
+    }
     rwlock_unlock_shared(&view->catalog_lock);
     if (rc != 0) {
         return rc == -ENOENT ? 0 : rc;
@@ -186,7 +199,7 @@ static int build_hand_over(const struct block_set *set)
     return rc;
 }
 
-static int build_map(struct store *store, struct relation *relation, ino_no ino, store_version_fn *add_version)
+static int build_map(struct store *store, struct relation *relation, ino_no first, store_version_fn *add_version)
 {
     struct block_set set;
     int rc = block_set_init(&set, relation);
@@ -197,7 +210,7 @@ static int build_map(struct store *store, struct relation *relation, ino_no ino,
         block_set_free(&set);
         return rc;
     }
-    struct build_arg build = {.store = store, .set = &set, .ino = ino};
+    struct build_arg build = {.store = store, .set = &set, .first = first};
     bool any = false;
     rc = store_recovery_add_pages(store, &set, &any);
     if (rc == 0 && add_version != NULL) {
@@ -218,17 +231,50 @@ static int build_map(struct store *store, struct relation *relation, ino_no ino,
     return rc;
 }
 
-int store_map_rebuild(struct store *store, struct relation *relation, ino_no ino)
+/* The inode that the relation was made for, as the view of one that has it now knows. */
+static int find_first(struct view *view, rel_no rel, ino_no ino, ino_no *out_first)
 {
-    cow_gate_enter(store->cow);
-    const int rc = build_map(store, relation, ino, build_add_version);
-    cow_gate_leave(store->cow);
+    struct relation_owner owner;
+    rwlock_lock_shared(&view->catalog_lock);
+    const int rc = owner_get(view, rel, &owner);
+    rwlock_unlock_shared(&view->catalog_lock);
+    *out_first = rc == 0 ? owner.first : ino;
+    return rc == -ENOENT ? 0 : rc;
+}
+
+static int build_content_map(struct store *store, struct relation *relation, struct view *view, ino_no ino)
+{
+    ino_no first = INO_NONE;
+    const int rc = find_first(view, relation_number(relation), ino, &first);
+    return rc != 0 ? rc : build_map(store, relation, first, build_add_version);
+}
+
+/* Transactions may be writing in the relation, under file locks of their own: they are kept out. */
+int store_map_rebuild(struct store *store, struct relation *relation, struct view *view, ino_no ino)
+{
+    mutex_lock(&store->map_lock);
+    cow_gate_close(store->cow);
+    const int rc = build_content_map(store, relation, view, ino);
+    cow_gate_open(store->cow);
+    mutex_unlock(&store->map_lock);
     return rc;
 }
 
-int store_map_ensure(struct store *store, struct relation *relation, ino_no ino)
+/* While there is no map nobody writes in the relation; another view may be about to build it. */
+int store_map_ensure(struct store *store, struct relation *relation, struct view *view, ino_no ino)
 {
-    return fsm_is_ready(relation) ? 0 : store_map_rebuild(store, relation, ino);
+    int rc = 0;
+    if (fsm_is_ready(relation)) {
+        return 0;
+    }
+    mutex_lock(&store->map_lock);
+    if (!fsm_is_ready(relation)) {
+        cow_gate_enter(store->cow);
+        rc = build_content_map(store, relation, view, ino);
+        cow_gate_leave(store->cow);
+    }
+    mutex_unlock(&store->map_lock);
+    return rc;
 }
 
 int store_map_rebuild_catalog(struct store *store)

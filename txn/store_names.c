@@ -9,7 +9,7 @@
  *
  * Each operation is a plan function that fills a batch; store_op_run does the rest.
  */
-#include "txn/store_int.h"
+#include "txn/publish.h"
 
 #include "base/array.h"
 #include "base/plant.h"
@@ -48,8 +48,8 @@ static int touch_dir(struct op_run *run, ino_no dir, int entries, int subdirs)
     if (rc == 0) {
         inode.size_bytes += (uint64_t)(int64_t)entries;
         inode.nlink += (uint32_t)subdirs;
-        inode.mtime_ns = run->op.time_ns;
-        inode.ctime_ns = run->op.time_ns;
+        inode.mtime_ns = op_mtime(run, inode.mtime_ns);
+        inode.ctime_ns = run->ctime_ns;
         rc = inode_batch_put(&run->batch, &inode);
     }
     return rc;
@@ -57,7 +57,7 @@ static int touch_dir(struct op_run *run, ino_no dir, int entries, int subdirs)
 
 static void mark_attr_change(struct op_run *run, struct inode *inode)
 {
-    inode->ctime_ns = run->op.time_ns;
+    inode->ctime_ns = run->ctime_ns;
     inode->attr_epoch = cow_epoch(run->store->cow);
     inode->change_epoch = inode->attr_epoch;
 }
@@ -150,26 +150,33 @@ int op_destroy_inode(struct op_run *run, const struct inode *inode)
     return rc != 0 ? rc : op_drop_relation(run, inode);
 }
 
-static bool becomes_orphan(struct op_run *run, const struct inode *inode)
+static int becomes_orphan(struct op_run *run, const struct inode *inode, bool *out_becomes)
 {
-    if (run->replay != NULL) {
-        return (run->replay->flags & OP_KEEP_ORPHAN) != 0 && !PLANT(ORPHAN_DESTROYED_EARLY);
+    if (run->publish != NULL) {
+        return publish_keeps_inode(run->publish, inode->ino, out_becomes);
     }
-    return !S_ISDIR(inode->mode) && store_file_is_open(run->store, run->view, inode->ino);
+    if (run->replay != NULL) {
+        *out_becomes = (run->replay->flags & OP_KEEP_ORPHAN) != 0 && !PLANT(ORPHAN_DESTROYED_EARLY);
+    } else {
+        *out_becomes = !S_ISDIR(inode->mode) && store_file_is_open(run->store, run->view, inode->ino);
+    }
+    return 0;
 }
 
 /* The inode has no name left (NAMES-3). */
 static int inode_lost_last_name(struct op_run *run, struct inode *inode)
 {
-    if (!becomes_orphan(run, inode)) {
-        return op_destroy_inode(run, inode);
+    bool becomes = false;
+    int rc = becomes_orphan(run, inode, &becomes);
+    if (rc != 0 || !becomes) {
+        return rc != 0 ? rc : op_destroy_inode(run, inode);
     }
     run->op.flags |= OP_KEEP_ORPHAN;
     run->orphan = inode->ino;
     inode->nlink = 0;
     mark_attr_change(run, inode);
     const struct catalog_key key = orphan_key(inode->ino);
-    const int rc = catalog_batch_put(&run->batch, &key, "", 0);
+    rc = catalog_batch_put(&run->batch, &key, "", 0);
     return rc != 0 ? rc : inode_batch_put(&run->batch, inode);
 }
 
@@ -234,7 +241,7 @@ static struct inode new_inode(struct op_run *run, const struct create_arg *ca, c
         .ts = TS_DEFAULT,
         .atime_ns = now,
         .mtime_ns = now,
-        .ctime_ns = now,
+        .ctime_ns = run->ctime_ns,
         .content_ptr = PAGE_PTR_NONE,
         .size_bytes = ca->target != NULL ? strlen(ca->target) : 0,
         .change_epoch = epoch,
@@ -444,7 +451,8 @@ struct rename_ends {
 /* -EINVAL when `dir` is `ino` or lies below it. */
 static int check_not_below(struct op_run *run, ino_no dir, ino_no ino)
 {
-    uint64_t left = atomic_load(&run->store->inode_count); /* more steps than there are inodes: a circle */
+    /* More steps than there are inodes: a circle. Those that a transaction made are not counted. */
+    uint64_t left = atomic_load(&run->store->inode_count) + (run->view->owner != NULL ? UINT32_MAX : 0);
     while (dir != INO_ROOT) {
         if (left-- == 0) {
             return diag_damage(run->store->diag, "catalog", BLOCK_NONE, "parent", "directory %llu lies within itself",
@@ -543,6 +551,7 @@ static int plan_exchange(struct op_run *run, const struct rename_arg *ra, const 
     const struct dirent_found *to = &ends->to;
     const int from_dir = is_dir_kind(from) ? 1 : 0;
     const int to_dir = is_dir_kind(to) ? 1 : 0;
+    run->moves_directory = ra->parent != ra->parent2 && (from_dir != 0 || to_dir != 0);
     int rc = move_name(run, from->ino, ra->parent, from->cookie, ra->parent2, to->cookie);
     if (rc == 0) {
         rc = move_name(run, to->ino, ra->parent2, to->cookie, ra->parent, from->cookie);
@@ -575,6 +584,7 @@ static int plan_move(struct op_run *run, const struct rename_arg *ra, const stru
     const struct dirent_found *from = &ends->from;
     const int is_dir = is_dir_kind(from) ? 1 : 0;
     uint64_t cookie = ends->to.cookie;
+    run->moves_directory = ra->parent != ra->parent2 && is_dir != 0;
     int rc = drop_target(run, ra, ends);
     if (rc == 0 && !ends->has_to) {
         rc = dirent_batch_new_cookie(&run->batch, &run->store->hash, ra->parent2, ra->name2.bytes, ra->name2.size,
@@ -670,6 +680,9 @@ static int plan_destroy(struct op_run *run, void *arg)
 void store_destroy_orphan_or_log(struct store *store, struct view *view, ino_no ino)
 {
     const int rc = store_op_run(store, view, OP_DESTROY, plan_destroy, &ino);
+    if (rc == -ECANCELED) {
+        return; /* of a transaction that has ended, and all that is its own with it */
+    }
     if (rc != 0) {
         diag_log(store->diag, DIAG_WARNING,
                  "%s: inode %llu has no name and could not be removed: %s; the next start does it", store->dir,

@@ -5,7 +5,9 @@
  *
  * op_end may be called from any state and undoes what op_finish did not apply.
  */
+#include "txn/publish.h"
 #include "txn/store_int.h"
+#include "txn/store_txn.h"
 
 #include "base/plant.h"
 
@@ -44,7 +46,8 @@ void store_fail(struct store *store, const char *reason, int rc)
 
 static int reserve_log(struct op_run *run, uint64_t log_bytes)
 {
-    if (run->replay != NULL || run->store->log == NULL) {
+    const bool carried = run->txn != NULL && op_is_removal(run->op.type); /* by a later record */
+    if (run->replay != NULL || run->store->log == NULL || carried) {
         return 0;
     }
     return log_reserve(run->store->log, RECORD_MAX_BYTES + log_bytes, &run->slot);
@@ -61,6 +64,34 @@ static void limit_frames(const struct store *store, uint32_t *pins, uint32_t *ne
     }
 }
 
+/* Whose view is it? */
+static void set_owner(struct op_run *run)
+{
+    const struct view_owner *owner = run->view->owner;
+    if (owner != NULL) {
+        run->txn = owner->txn;
+        run->publish = owner->publish;
+        run->op.txn = run->txn != NULL ? store_txn_number(run->txn) : 0;
+    }
+}
+
+/* What has to be so before anything is taken; may wait for the disk. */
+static int check_before(const struct op_run *run)
+{
+    struct store *store = run->store;
+    int rc = store_check_writable(store);
+    if (rc == 0) {
+        rc = store_ceilings_ensure(store, 0);
+    }
+    if (rc == 0 && run->replay == NULL) {
+        rc = store_reserve_check(store, run->op.type);
+    }
+    if (rc == 0 && run->txn != NULL) {
+        rc = txn_flush_removals_before(run->txn, run->op.type);
+    }
+    return rc;
+}
+
 int op_begin(struct op_run *run, struct store *store, struct view *view, enum op_type type,
              const struct op_record *replay, unsigned edits, uint64_t content_bytes, uint64_t log_bytes,
              bool has_content)
@@ -71,14 +102,14 @@ int op_begin(struct op_run *run, struct store *store, struct view *view, enum op
     run->op.type = type;
     run->replay = replay;
     run->edits = edits;
-    int rc = store_check_writable(store);
-    if (rc == 0) {
-        rc = store_ceilings_ensure(store);
+    set_owner(run);
+    if (run->publish != NULL && run->publish->exclusive) {
+        catalog_batch_init(&run->batch, view);
+        run->budget_borrowed = true;
+        return publish_lend_budget(run->publish, &run->budget);
     }
     run->planning_pages = true;
-    if (rc == 0 && replay == NULL) {
-        rc = store_reserve_check(store, type);
-    }
+    int rc = check_before(run);
     if (rc != 0) {
         return rc;
     }
@@ -106,10 +137,14 @@ int op_begin(struct op_run *run, struct store *store, struct view *view, enum op
     return rc;
 }
 
-void op_enter_gate(struct op_run *run)
+int op_enter_gate(struct op_run *run)
 {
+    if (run->budget_borrowed) {
+        return 0; /* whoever publishes holds the gate */
+    }
     cow_gate_enter(run->store->cow);
     run->gate_held = true;
+    return run->txn != NULL ? txn_check_open(run->txn) : 0;
 }
 
 void op_close_gate(struct op_run *run)
@@ -121,10 +156,11 @@ void op_close_gate(struct op_run *run)
 
 void op_lock_catalog(struct op_run *run)
 {
-    assert(run->gate_held);
+    assert(run->gate_held || run->budget_borrowed);
     rwlock_lock_exclusive(&run->view->catalog_lock);
     run->catalog_held = true;
     run->op.time_ns = run->replay != NULL ? run->replay->time_ns : store_now_ns(run->store);
+    run->ctime_ns = run->publish != NULL ? run->publish->time_ns : run->op.time_ns;
 }
 
 int op_drop_relation(struct op_run *run, const struct inode *inode)
@@ -144,6 +180,9 @@ int op_drop_relation(struct op_run *run, const struct inode *inode)
         retire_list_add_relation(list, inode->rel_created);
     }
     relation_unref(relation);
+    if (rc == 0 && (inode->flags & INODE_RENUMBERED) != 0) {
+        rc = owner_batch_remove(&run->batch, inode->rel);
+    }
     return rc;
 }
 
@@ -154,6 +193,7 @@ static void op_apply(struct op_run *run)
     if (run->slot != NULL) {
         run->position = log_append(store->log, &run->op, run->slot);
         run->slot = NULL;
+        txn_note_logged(run->txn, run->position);
         if (PLANT(REDO_BEHIND_OPERATION) && store_control_set_redo(store, log_mark(store->log)) != 0) {
             return;
         }
@@ -167,15 +207,27 @@ static void op_apply(struct op_run *run)
     for (unsigned i = 0; i < run->dropped_count; i++) {
         view_retire(run->view, &run->dropped[i]);
     }
-    atomic_fetch_add(&store->inode_count, (uint64_t)run->inode_delta);
-    atomic_fetch_add(&store->operations[run->op.type], 1);
+    if (run->publish != NULL) {
+        run->publish->inode_delta += run->inode_delta;
+    } else if (run->txn == NULL) {
+        atomic_fetch_add(&store->inode_count, (uint64_t)run->inode_delta);
+    }
+    if (run->txn == NULL) {
+        removed_names_note(store, run); /* the live tree, or what becomes it */
+    }
+    if (run->publish == NULL) {
+        atomic_fetch_add(&store->operations[run->op.type], 1);
+    }
 }
 
 int op_finish(struct op_run *run)
 {
     assert(run->catalog_held);
     run->planning_pages = true;
-    const int rc = catalog_batch_plan(&run->batch, &run->budget);
+    int rc = catalog_batch_plan(&run->batch, &run->budget);
+    if (rc == 0 && run->txn != NULL) {
+        rc = txn_note_operation(run->txn, &run->op);
+    }
     if (rc == 0) {
         op_apply(run);
     }
@@ -197,7 +249,11 @@ void op_release(struct op_run *run)
     } else if (run->gate_held) {
         cow_gate_leave(run->store->cow);
     }
-    frame_budget_release(&run->budget);
+    if (run->budget_borrowed) {
+        publish_take_budget_back(run->publish, &run->budget);
+    } else {
+        frame_budget_release(&run->budget);
+    }
     log_unreserve(run->store->log, run->slot);
     free(run->record_memory);
     *run = (struct op_run){.store = run->store, .position = run->position};
@@ -220,12 +276,23 @@ int op_end(struct op_run *run, int rc)
 void op_note_retry(const struct op_run *run, int rc, struct op_retry *retry)
 {
     retry->wanted_edits = run->batch.count;
+    retry->txn = run->txn;
+    retry->final = run->budget_borrowed;
     retry->no_space = rc == -ENOSPC && run->planning_pages;
     retry->may_use_reserve = store_reserve_may_use(run->store, run->op.type);
 }
 
 bool op_wants_retry(struct store *store, int rc, struct op_retry *retry)
 {
+    if (retry->final) {
+        return false;
+    }
+    if (rc == TXN_REMOVALS_FIRST) {
+        return txn_flush_removals(retry->txn) == 0;
+    }
+    if (rc == OP_ROOT_SWAPPED) {
+        return true;
+    }
     if (rc == -E2BIG && retry->wanted_edits > retry->edits) {
         retry->edits = retry->wanted_edits;
         return true;
@@ -263,9 +330,11 @@ static int op_try(struct store *store, struct view *view, enum op_type type, con
         op_note_retry(&run, rc, retry);
         return rc;
     }
-    op_enter_gate(&run);
-    op_lock_catalog(&run);
-    rc = plan(&run, arg);
+    rc = op_enter_gate(&run);
+    if (rc == 0) {
+        op_lock_catalog(&run);
+        rc = plan(&run, arg);
+    }
     ino_no destroy = INO_NONE;
     if (rc == 0) {
         rc = op_finish(&run);

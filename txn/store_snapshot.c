@@ -144,10 +144,12 @@ static int snapshot_op_try(struct snapshot_op *so, struct op_retry *retry)
     if (so->forks) {
         op_close_gate(&run);
     } else {
-        op_enter_gate(&run);
+        rc = op_enter_gate(&run);
     }
-    op_lock_catalog(&run);
-    rc = so->plan(so, &run);
+    if (rc == 0) {
+        op_lock_catalog(&run);
+        rc = so->plan(so, &run);
+    }
     if (rc == 0) {
         rc = op_finish(&run);
     }
@@ -244,7 +246,7 @@ static int create(struct store *store, struct store_name name, uint64_t number, 
 int store_snapshot_create(struct store *store, struct store_name name)
 {
     const int rc = check_name(name);
-    return rc != 0 ? rc : create(store, name, atomic_fetch_add(&store->next_snapshot, 1), NULL);
+    return rc != 0 ? rc : create(store, name, atomic_fetch_add(&store->next_txn, 1), NULL);
 }
 
 static int require_item(struct snapshot_op *so, struct op_run *run)
@@ -470,7 +472,16 @@ static int rebuild_table(struct store *store, const struct seen_table *table)
 {
     struct store_file *file = NULL;
     struct frame_budget budget;
-    int rc = store_file_open(store, store_live(store), table->ino, &file);
+    ino_no owner = INO_NONE;
+    struct view *live = store_live(store);
+    int rc = store_read_enter(store, live, &budget);
+    if (rc == 0) {
+        rc = store_relation_owner(live, table->rel, table->ino, &owner);
+        store_read_leave(live, &budget);
+    }
+    if (rc == 0) {
+        rc = store_file_open(store, live, owner, &file);
+    }
     if (rc != 0) {
         return rc == -EIO ? rc : 0; /* gone, and its relation with it */
     }
@@ -479,7 +490,7 @@ static int rebuild_table(struct store *store, const struct seen_table *table)
         rwlock_lock_exclusive(&file->lock);
         struct relation *relation = file->relation;
         if (relation != NULL && relation_number(relation) == table->rel && fsm_is_ready(relation)) {
-            rc = store_map_rebuild(store, relation, table->ino);
+            rc = store_map_rebuild(store, relation, store_live(store), file->ino);
         }
         rwlock_unlock_exclusive(&file->lock);
         frame_budget_release(&budget);

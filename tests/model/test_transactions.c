@@ -1,0 +1,641 @@
+/*
+ * tests/model/test_transactions.c - transactions, case by case: isolation, conflicts, merges, readers, what is left behind.
+ */
+#include "tests/lib/mem_device.h"
+#include "tests/lib/test_support.h"
+#include "txn/store.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#define DIR "/data"
+
+struct rig {
+    struct mem_device *mem;
+    struct io_device *dev;
+    struct diag diag;
+    struct store *store;
+};
+
+static void open_store(struct rig *rig)
+{
+    const struct store_options options = {.dev = rig->dev, .diag = &rig->diag, .dir = DIR};
+    assert_int_equal(store_open(&options, &rig->store, NULL), 0);
+}
+
+static int setup(void **state)
+{
+    struct rig *rig = calloc(1, sizeof *rig);
+    assert_non_null(rig);
+    rig->mem = mem_device_create(1);
+    rig->dev = mem_device_io(rig->mem);
+    diag_init_stderr(&rig->diag, DIAG_WARNING);
+    const struct store_mkfs_options mkfs = {.dev = rig->dev, .diag = &rig->diag, .dir = DIR, .create_dir = true};
+    assert_int_equal(store_mkfs(&mkfs), 0);
+    open_store(rig);
+    *state = rig;
+    return 0;
+}
+
+static void check(struct rig *rig)
+{
+    assert_int_equal(store_check(rig->store), 0);
+}
+
+static int teardown(void **state)
+{
+    struct rig *rig = *state;
+    check(rig);
+    assert_int_equal(store_close(rig->store), 0);
+    mem_device_destroy(rig->mem);
+    free(rig);
+    return 0;
+}
+
+/* Comes back after a kill, and after a clean end, to what `live` shows. */
+static void kill_and_reopen(struct rig *rig)
+{
+    store_abandon(rig->store);
+    open_store(rig);
+    check(rig);
+}
+
+/* ---- small shell ---- */
+
+static struct store_name name_of(const char *text)
+{
+    return (struct store_name){.bytes = text, .size = strlen(text)};
+}
+
+/* The directory of a path, and its last name. */
+static ino_no dir_of(struct rig *rig, struct view *view, const char *path, const char **out_name)
+{
+    ino_no dir = INO_ROOT;
+    const char *slash;
+    while ((slash = strchr(path, '/')) != NULL) {
+        struct store_attr attr;
+        const struct store_name name = {.bytes = path, .size = (size_t)(slash - path)};
+        assert_int_equal(store_lookup(rig->store, view, dir, name, &attr), 0);
+        dir = attr.ino;
+        path = slash + 1;
+    }
+    *out_name = path;
+    return dir;
+}
+
+static int look(struct rig *rig, struct view *view, const char *path, struct store_attr *out_attr)
+{
+    const char *name = NULL;
+    const ino_no dir = dir_of(rig, view, path, &name);
+    return store_lookup(rig->store, view, dir, name_of(name), out_attr);
+}
+
+static int make(struct rig *rig, struct view *view, const char *path, uint32_t mode)
+{
+    const char *name = NULL;
+    struct store_attr attr;
+    const ino_no dir = dir_of(rig, view, path, &name);
+    return store_create(rig->store, view, dir, name_of(name), mode, 0, (struct store_who){0}, &attr);
+}
+
+static int make_dir(struct rig *rig, struct view *view, const char *path)
+{
+    return make(rig, view, path, S_IFDIR | 0755);
+}
+
+static struct store_file *open_path(struct rig *rig, struct view *view, const char *path)
+{
+    struct store_attr attr;
+    struct store_file *file = NULL;
+    assert_int_equal(look(rig, view, path, &attr), 0);
+    assert_int_equal(store_file_open(rig->store, view, attr.ino, &file), 0);
+    return file;
+}
+
+static int append(struct rig *rig, struct view *view, const char *path, const char *text)
+{
+    struct store_attr attr;
+    uint64_t end = 0;
+    if (look(rig, view, path, &attr) != 0) {
+        assert_int_equal(make(rig, view, path, S_IFREG | 0644), 0);
+    }
+    struct store_file *file = open_path(rig, view, path);
+    const int rc = store_write(file, 0, text, strlen(text), STORE_WRITE_APPEND, &end);
+    store_file_close(file);
+    return rc;
+}
+
+static int truncate_to(struct rig *rig, struct view *view, const char *path, uint64_t size)
+{
+    struct store_attr attr;
+    struct store_attr out;
+    assert_int_equal(look(rig, view, path, &attr), 0);
+    attr.size_bytes = size;
+    return store_setattr(rig->store, view, attr.ino, STORE_SET_SIZE, &attr, &out);
+}
+
+static int rewrite(struct rig *rig, struct view *view, const char *path, const char *text)
+{
+    const int rc = truncate_to(rig, view, path, 0);
+    return rc != 0 ? rc : append(rig, view, path, text);
+}
+
+static int change_mode(struct rig *rig, struct view *view, const char *path, uint32_t mode)
+{
+    struct store_attr attr;
+    struct store_attr out;
+    assert_int_equal(look(rig, view, path, &attr), 0);
+    attr.mode = mode;
+    return store_setattr(rig->store, view, attr.ino, STORE_SET_MODE, &attr, &out);
+}
+
+static int remove_path(struct rig *rig, struct view *view, const char *path)
+{
+    const char *name = NULL;
+    const ino_no dir = dir_of(rig, view, path, &name);
+    return store_unlink(rig->store, view, dir, name_of(name));
+}
+
+static int remove_dir(struct rig *rig, struct view *view, const char *path)
+{
+    const char *name = NULL;
+    const ino_no dir = dir_of(rig, view, path, &name);
+    return store_rmdir(rig->store, view, dir, name_of(name));
+}
+
+static int move(struct rig *rig, struct view *view, const char *from, const char *to)
+{
+    const char *from_name = NULL;
+    const char *to_name = NULL;
+    const ino_no from_dir = dir_of(rig, view, from, &from_name);
+    const ino_no to_dir = dir_of(rig, view, to, &to_name);
+    return store_rename(rig->store, view, from_dir, name_of(from_name), to_dir, name_of(to_name), 0);
+}
+
+static int link_path(struct rig *rig, struct view *view, const char *from, const char *to)
+{
+    struct store_attr attr;
+    const char *to_name = NULL;
+    assert_int_equal(look(rig, view, from, &attr), 0);
+    const ino_no to_dir = dir_of(rig, view, to, &to_name);
+    return store_link(rig->store, view, attr.ino, to_dir, name_of(to_name), &attr);
+}
+
+static void expect_file(struct store_file *file, const char *want)
+{
+    char got[65536];
+    size_t size = 0;
+    assert_int_equal(store_read(file, 0, got, sizeof got - 1, &size), 0);
+    got[size] = '\0';
+    assert_string_equal(got, want);
+}
+
+/* want NULL: there is no such name. */
+static void expect(struct rig *rig, struct view *view, const char *path, const char *want)
+{
+    struct store_attr attr;
+    if (want == NULL) {
+        assert_int_equal(look(rig, view, path, &attr), -ENOENT);
+        return;
+    }
+    struct store_file *file = open_path(rig, view, path);
+    expect_file(file, want);
+    store_file_close(file);
+}
+
+static struct store_txn *begin(struct rig *rig)
+{
+    struct store_txn *txn = NULL;
+    const struct store_txn_options options = {.name = name_of("x")};
+    assert_int_equal(store_txn_begin(rig->store, &options, &txn), 0);
+    return txn;
+}
+
+static int commit(struct store_txn *txn)
+{
+    struct store_changes changes;
+    const int rc = store_txn_commit(txn, &changes);
+    if (rc == 0) {
+        store_changes_free(&changes);
+    }
+    return rc;
+}
+
+static void must_commit(struct store_txn *txn)
+{
+    assert_int_equal(commit(txn), 0);
+    store_txn_put(txn);
+}
+
+static void must_conflict(struct store_txn *txn)
+{
+    assert_int_equal(commit(txn), -EAGAIN);
+    assert_int_equal(commit(txn), -EAGAIN);
+    store_txn_put(txn);
+}
+
+#define RIG                                                                                                            \
+    struct rig *rig = *state;                                                                                          \
+    struct view *live = store_live(rig->store);                                                                        \
+    assert_non_null(live)
+
+/* ---- isolation ---- */
+
+static void transaction_sees_itself_and_nobody_else_does(void **state)
+{
+    RIG;
+    assert_int_equal(append(rig, live, "t", "one\n"), 0);
+    struct store_txn *txn = begin(rig);
+    struct view *own = store_txn_view(txn);
+    assert_int_equal(append(rig, own, "t", "two\n"), 0);
+    assert_int_equal(append(rig, own, "new", "n\n"), 0);
+    assert_int_equal(append(rig, live, "other", "o\n"), 0);
+    expect(rig, own, "t", "one\ntwo\n");
+    expect(rig, live, "t", "one\n");
+    expect(rig, live, "new", NULL);
+    expect(rig, own, "other", NULL);
+    check(rig);
+    must_commit(txn);
+    expect(rig, live, "t", "one\ntwo\n");
+    expect(rig, live, "new", "n\n");
+    check(rig);
+    kill_and_reopen(rig);
+    live = store_live(rig->store);
+    expect(rig, live, "t", "one\ntwo\n");
+    expect(rig, live, "new", "n\n");
+    expect(rig, live, "other", "o\n");
+}
+
+static void abort_leaves_nothing(void **state)
+{
+    RIG;
+    assert_int_equal(append(rig, live, "t", "one\n"), 0);
+    struct store_txn *txn = begin(rig);
+    struct view *own = store_txn_view(txn);
+    assert_int_equal(append(rig, own, "t", "two\n"), 0);
+    assert_int_equal(append(rig, own, "new", "n\n"), 0);
+    assert_int_equal(remove_path(rig, own, "t"), 0);
+    store_txn_abort(txn);
+    assert_int_equal(make(rig, own, "late", S_IFREG | 0644), -ECANCELED);
+    assert_int_equal(commit(txn), -ECANCELED);
+    store_txn_put(txn);
+    expect(rig, live, "t", "one\n");
+    expect(rig, live, "new", NULL);
+    check(rig);
+    kill_and_reopen(rig);
+    expect(rig, store_live(rig->store), "t", "one\n");
+}
+
+static void rewritten_table_has_a_new_inode_under_all_its_names(void **state)
+{
+    RIG;
+    struct store_attr before;
+    struct store_attr after;
+    struct store_attr linked;
+    assert_int_equal(append(rig, live, "t", "one\n"), 0);
+    assert_int_equal(link_path(rig, live, "t", "u"), 0);
+    assert_int_equal(make_dir(rig, live, "d"), 0);
+    assert_int_equal(link_path(rig, live, "t", "d/v"), 0);
+    assert_int_equal(look(rig, live, "t", &before), 0);
+    struct store_txn *txn = begin(rig);
+    assert_int_equal(rewrite(rig, store_txn_view(txn), "t", "two\n"), 0);
+    must_commit(txn);
+    assert_int_equal(look(rig, live, "t", &after), 0);
+    assert_int_equal(look(rig, live, "d/v", &linked), 0);
+    assert_int_not_equal(before.ino, after.ino);
+    assert_int_equal(linked.ino, after.ino);
+    assert_int_equal(after.nlink, 3);
+    expect(rig, live, "u", "two\n");
+    kill_and_reopen(rig);
+    live = store_live(rig->store);
+    assert_int_equal(look(rig, live, "u", &linked), 0);
+    assert_int_equal(linked.ino, after.ino);
+    expect(rig, live, "d/v", "two\n");
+}
+
+static void open_reader_goes_on_with_the_old_version(void **state)
+{
+    RIG;
+    ino_no now = INO_NONE;
+    uint64_t end = 0;
+    struct store_attr attr;
+    assert_int_equal(append(rig, live, "t", "one\n"), 0);
+    assert_int_equal(append(rig, live, "gone", "g\n"), 0);
+    struct store_file *reader = open_path(rig, live, "t");
+    struct store_file *orphan = open_path(rig, live, "gone");
+    struct store_txn *txn = begin(rig);
+    struct store_file *inside = open_path(rig, store_txn_view(txn), "t");
+    assert_int_equal(rewrite(rig, store_txn_view(txn), "t", "two\n"), 0);
+    assert_int_equal(remove_path(rig, store_txn_view(txn), "gone"), 0);
+    assert_false(store_file_replaced(reader, &now));
+    assert_int_equal(commit(txn), 0);
+    expect_file(reader, "one\n");
+    expect_file(orphan, "g\n");
+    assert_true(store_file_replaced(reader, &now));
+    assert_int_equal(store_write(reader, 0, "x", 1, 0, &end), -ESTALE);
+    assert_int_equal(store_write(orphan, 0, "h\n", 2, STORE_WRITE_APPEND, &end), 0);
+    expect_file(orphan, "g\nh\n");
+    assert_int_equal(store_file_getattr(reader, &attr), 0);
+    assert_int_equal(attr.nlink, 0);
+    assert_int_equal(append(rig, live, "t", "three\n"), 0);
+    expect(rig, live, "t", "two\nthree\n");
+    expect_file(inside, "two\n");
+    check(rig);
+    store_file_close(inside);
+    store_txn_put(txn);
+    expect_file(reader, "one\n");
+    store_file_close(orphan);
+    store_file_close(reader);
+}
+
+static void appends_on_both_sides_merge(void **state)
+{
+    RIG;
+    assert_int_equal(append(rig, live, "t", "base\n"), 0);
+    assert_int_equal(make(rig, live, "empty", S_IFREG | 0644), 0);
+    struct store_txn *txn = begin(rig);
+    struct view *own = store_txn_view(txn);
+    assert_int_equal(append(rig, own, "t", "mine\n"), 0);
+    assert_int_equal(append(rig, own, "empty", "m\n"), 0);
+    assert_int_equal(append(rig, live, "t", "theirs\n"), 0);
+    assert_int_equal(append(rig, live, "empty", "t\n"), 0);
+    must_commit(txn);
+    expect(rig, live, "t", "base\ntheirs\nmine\n");
+    expect(rig, live, "empty", "t\nm\n");
+    kill_and_reopen(rig);
+    expect(rig, store_live(rig->store), "t", "base\ntheirs\nmine\n");
+    expect(rig, store_live(rig->store), "empty", "t\nm\n");
+}
+
+static void appends_without_newline_conflict(void **state)
+{
+    RIG;
+    assert_int_equal(append(rig, live, "t", "base"), 0);
+    struct store_txn *txn = begin(rig);
+    assert_int_equal(append(rig, store_txn_view(txn), "t", "mine\n"), 0);
+    assert_int_equal(append(rig, live, "t", "theirs\n"), 0);
+    must_conflict(txn);
+}
+
+static void overwrites_conflict(void **state)
+{
+    RIG;
+    assert_int_equal(append(rig, live, "t", "base\n"), 0);
+    struct store_txn *first = begin(rig);
+    struct store_txn *second = begin(rig);
+    assert_int_equal(rewrite(rig, store_txn_view(first), "t", "first\n"), 0);
+    assert_int_equal(rewrite(rig, store_txn_view(second), "t", "second\n"), 0);
+    must_commit(first);
+    must_conflict(second);
+    expect(rig, live, "t", "first\n");
+}
+
+static void lock_file_made_and_removed_conflicts_either_way(void **state)
+{
+    RIG;
+    struct store_txn *first = begin(rig);
+    struct store_txn *second = begin(rig);
+    assert_int_equal(make(rig, store_txn_view(first), "lock", S_IFREG | 0644), 0);
+    assert_int_equal(remove_path(rig, store_txn_view(first), "lock"), 0);
+    assert_int_equal(make(rig, store_txn_view(second), "lock", S_IFREG | 0644), 0);
+    assert_int_equal(remove_path(rig, store_txn_view(second), "lock"), 0);
+    assert_int_equal(append(rig, store_txn_view(first), "a", "1\n"), 0);
+    assert_int_equal(append(rig, store_txn_view(second), "b", "1\n"), 0);
+    must_commit(first);
+    must_conflict(second);
+    check(rig);
+}
+
+static void directory_made_on_both_sides_is_one(void **state)
+{
+    RIG;
+    struct store_txn *txn = begin(rig);
+    struct view *own = store_txn_view(txn);
+    assert_int_equal(make_dir(rig, own, "d"), 0);
+    assert_int_equal(make_dir(rig, own, "d/e"), 0);
+    assert_int_equal(append(rig, own, "d/e/mine", "m\n"), 0);
+    assert_int_equal(make_dir(rig, live, "d"), 0);
+    assert_int_equal(make_dir(rig, live, "d/e"), 0);
+    assert_int_equal(append(rig, live, "d/e/theirs", "t\n"), 0);
+    must_commit(txn);
+    expect(rig, live, "d/e/mine", "m\n");
+    expect(rig, live, "d/e/theirs", "t\n");
+    kill_and_reopen(rig);
+    expect(rig, store_live(rig->store), "d/e/mine", "m\n");
+    expect(rig, store_live(rig->store), "d/e/theirs", "t\n");
+}
+
+static void removing_a_directory_conflicts_with_names_in_it(void **state)
+{
+    RIG;
+    assert_int_equal(make_dir(rig, live, "d"), 0);
+    assert_int_equal(make_dir(rig, live, "e"), 0);
+    struct store_txn *first = begin(rig);
+    struct store_txn *second = begin(rig);
+    assert_int_equal(remove_dir(rig, store_txn_view(first), "d"), 0);
+    assert_int_equal(remove_dir(rig, store_txn_view(second), "e"), 0);
+    assert_int_equal(append(rig, live, "d/x", "x\n"), 0);
+    assert_int_equal(append(rig, live, "e/x", "x\n"), 0);
+    assert_int_equal(remove_path(rig, live, "e/x"), 0);
+    must_conflict(first);
+    must_conflict(second);
+}
+
+static void directory_moves_into_each_other_conflict(void **state)
+{
+    RIG;
+    assert_int_equal(make_dir(rig, live, "a"), 0);
+    assert_int_equal(make_dir(rig, live, "b"), 0);
+    struct store_txn *first = begin(rig);
+    struct store_txn *second = begin(rig);
+    assert_int_equal(move(rig, store_txn_view(first), "a", "b/a"), 0);
+    assert_int_equal(move(rig, store_txn_view(second), "b", "a/b"), 0);
+    must_commit(first);
+    must_conflict(second);
+    check(rig);
+}
+
+static void two_names_removed_by_two_conflict(void **state)
+{
+    RIG;
+    assert_int_equal(append(rig, live, "n", "x\n"), 0);
+    assert_int_equal(link_path(rig, live, "n", "m"), 0);
+    struct store_txn *first = begin(rig);
+    struct store_txn *second = begin(rig);
+    assert_int_equal(remove_path(rig, store_txn_view(first), "n"), 0);
+    assert_int_equal(remove_path(rig, store_txn_view(second), "m"), 0);
+    must_commit(first);
+    must_conflict(second);
+    expect(rig, live, "m", "x\n");
+}
+
+static void drop_conflicts_with_any_change(void **state)
+{
+    RIG;
+    assert_int_equal(append(rig, live, "a", "x\n"), 0);
+    assert_int_equal(append(rig, live, "b", "x\n"), 0);
+    struct store_txn *first = begin(rig);
+    struct store_txn *second = begin(rig);
+    assert_int_equal(remove_path(rig, store_txn_view(first), "a"), 0);
+    assert_int_equal(remove_path(rig, store_txn_view(second), "b"), 0);
+    assert_int_equal(append(rig, live, "a", "y\n"), 0);
+    assert_int_equal(change_mode(rig, live, "b", 0600), 0);
+    must_conflict(first);
+    must_conflict(second);
+}
+
+static void attributes_and_content_do_not_conflict(void **state)
+{
+    RIG;
+    struct store_attr attr;
+    assert_int_equal(append(rig, live, "a", "x\n"), 0);
+    assert_int_equal(append(rig, live, "b", "x\n"), 0);
+    struct store_txn *txn = begin(rig);
+    assert_int_equal(rewrite(rig, store_txn_view(txn), "a", "new\n"), 0);
+    assert_int_equal(change_mode(rig, store_txn_view(txn), "b", 0600), 0);
+    assert_int_equal(change_mode(rig, live, "a", 0640), 0);
+    assert_int_equal(append(rig, live, "b", "y\n"), 0);
+    must_commit(txn);
+    assert_int_equal(look(rig, live, "a", &attr), 0);
+    assert_int_equal(attr.mode & 07777, 0640);
+    expect(rig, live, "a", "new\n");
+    assert_int_equal(look(rig, live, "b", &attr), 0);
+    assert_int_equal(attr.mode & 07777, 0600);
+    expect(rig, live, "b", "x\ny\n");
+    kill_and_reopen(rig);
+    expect(rig, store_live(rig->store), "b", "x\ny\n");
+}
+
+static void drop_of_many_is_one_record_and_one_sweep(void **state)
+{
+    RIG;
+    struct store_stats before;
+    struct store_stats after;
+    char name[24];
+    for (unsigned i = 0; i < 1000; i++) {
+        (void)snprintf(name, sizeof name, "t%u", i);
+        assert_int_equal(append(rig, live, name, "some rows\n"), 0);
+    }
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    struct store_txn *txn = begin(rig);
+    for (unsigned i = 0; i < 1000; i++) {
+        (void)snprintf(name, sizeof name, "t%u", i);
+        assert_int_equal(remove_path(rig, store_txn_view(txn), name), 0);
+    }
+    store_get_stats(rig->store, &before);
+    must_commit(txn);
+    store_get_stats(rig->store, &after);
+    assert_int_equal(after.sweeps - before.sweeps, 1);
+    assert_int_equal(after.log.records - before.log.records, 1);
+    expect(rig, live, "t77", NULL);
+    kill_and_reopen(rig);
+    store_get_stats(rig->store, &after);
+    assert_int_equal(after.redo_records, 1);
+    expect(rig, store_live(rig->store), "t999", NULL);
+}
+
+static void operations_that_follow_removals_are_replayed_in_order(void **state)
+{
+    RIG;
+    assert_int_equal(append(rig, live, "a", "old\n"), 0);
+    assert_int_equal(append(rig, live, "b", "b\n"), 0);
+    struct store_txn *txn = begin(rig);
+    struct view *own = store_txn_view(txn);
+    assert_int_equal(remove_path(rig, own, "a"), 0);
+    assert_int_equal(move(rig, own, "b", "a"), 0);
+    assert_int_equal(append(rig, own, "b", "new\n"), 0);
+    assert_int_equal(remove_path(rig, own, "a"), 0);
+    assert_int_equal(move(rig, own, "b", "c"), 0);
+    assert_int_equal(append(rig, own, "c", "more\n"), 0);
+    must_commit(txn);
+    expect(rig, live, "c", "new\nmore\n");
+    kill_and_reopen(rig);
+    live = store_live(rig->store);
+    expect(rig, live, "a", NULL);
+    expect(rig, live, "b", NULL);
+    expect(rig, live, "c", "new\nmore\n");
+}
+
+static void checkpoint_between_keeps_the_log_of_open_transactions(void **state)
+{
+    RIG;
+    assert_int_equal(append(rig, live, "t", "one\n"), 0);
+    struct store_txn *txn = begin(rig);
+    struct store_txn *lost = begin(rig);
+    assert_int_equal(append(rig, store_txn_view(txn), "t", "two\n"), 0);
+    assert_int_equal(append(rig, store_txn_view(lost), "t", "lost\n"), 0);
+    assert_int_equal(append(rig, live, "other", "o\n"), 0);
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    assert_int_equal(append(rig, store_txn_view(txn), "t", "three\n"), 0);
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    must_commit(txn);
+    store_txn_put(lost);
+    kill_and_reopen(rig);
+    expect(rig, store_live(rig->store), "t", "one\ntwo\nthree\n");
+    expect(rig, store_live(rig->store), "other", "o\n");
+}
+
+static int count_object(void *arg, const struct store_txn_object *object)
+{
+    char *text = arg;
+    const size_t size = strlen(text);
+    (void)snprintf(text + size, 1000 - size, "%s|%s|%s\n", object->path, object->did, object->outside);
+    return 0;
+}
+
+static void changes_and_conflicts_are_listed_by_path(void **state)
+{
+    RIG;
+    char changes[1000] = "";
+    char conflicts[1000] = "";
+    assert_int_equal(make_dir(rig, live, "d"), 0);
+    assert_int_equal(append(rig, live, "d/t", "one\n"), 0);
+    assert_int_equal(append(rig, live, "d/u", "one\n"), 0);
+    struct store_txn *txn = begin(rig);
+    struct view *own = store_txn_view(txn);
+    assert_int_equal(append(rig, own, "d/t", "two\n"), 0);
+    assert_int_equal(append(rig, own, "d/n", "two\n"), 0);
+    assert_int_equal(remove_path(rig, own, "d/u"), 0);
+    assert_int_equal(rewrite(rig, live, "d/t", "x\n"), 0);
+    assert_int_equal(append(rig, live, "d/n", "y\n"), 0);
+    assert_int_equal(append(rig, live, "d/u", "y\n"), 0);
+    assert_int_equal(store_txn_each_change(txn, count_object, changes), 0);
+    assert_string_equal(changes, "d/n|create|\nd/u|remove|\nd/t|append|\n");
+    assert_int_equal(store_txn_each_conflict(txn, count_object, conflicts), 0);
+    assert_string_equal(conflicts, "d/n|name|made\nd/t|append|rewritten\nd/u|remove|changed\n");
+    must_conflict(txn);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(transaction_sees_itself_and_nobody_else_does),
+        CASE(abort_leaves_nothing),
+        CASE(rewritten_table_has_a_new_inode_under_all_its_names),
+        CASE(open_reader_goes_on_with_the_old_version),
+        CASE(appends_on_both_sides_merge),
+        CASE(appends_without_newline_conflict),
+        CASE(overwrites_conflict),
+        CASE(lock_file_made_and_removed_conflicts_either_way),
+        CASE(directory_made_on_both_sides_is_one),
+        CASE(removing_a_directory_conflicts_with_names_in_it),
+        CASE(directory_moves_into_each_other_conflict),
+        CASE(two_names_removed_by_two_conflict),
+        CASE(drop_conflicts_with_any_change),
+        CASE(attributes_and_content_do_not_conflict),
+        CASE(drop_of_many_is_one_record_and_one_sweep),
+        CASE(operations_that_follow_removals_are_replayed_in_order),
+        CASE(checkpoint_between_keeps_the_log_of_open_transactions),
+        CASE(changes_and_conflicts_are_listed_by_path),
+    };
+    return cmocka_run_group_tests_name("transactions", tests, NULL, NULL);
+}

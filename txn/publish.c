@@ -1,0 +1,569 @@
+/*
+ * txn/publish.c - the operations of a transaction become one change of the live tree (txn/publish.h).
+ *
+ *   publish_begin --> publish_record for each operation --> [publish_take_over_all: content, closing only] --> publish_renumber_all
+ *                 --> publish_swap_locked --> publish_end
+ *
+ * Locking: closing calls all of it with the gate held exclusively (PUBLISH-3); replay is alone, and its operations take the gate.
+ */
+#include "txn/publish.h"
+
+#include "base/array.h"
+#include "base/plant.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- frames ---- */
+
+int publish_lend_budget(struct publish *publish, struct frame_budget *out_budget)
+{
+    const int rc = frame_budget_refill(&publish->budget, publish->news);
+    *out_budget = publish->budget;
+    publish->budget = (struct frame_budget){0};
+    if (rc != 0) {
+        publish_take_budget_back(publish, out_budget);
+    }
+    return rc;
+}
+
+void publish_take_budget_back(struct publish *publish, struct frame_budget *budget)
+{
+    if (budget->cache != NULL) {
+        publish->budget = *budget;
+        *budget = (struct frame_budget){0};
+    }
+}
+
+/* ---- inodes that lose their last name ---- */
+
+static int add_orphan(struct publish *publish, ino_no ino)
+{
+    le64 *orphans =
+        array_with_room(publish->orphans, publish->orphan_count, &publish->orphan_capacity, sizeof orphans[0]);
+    if (orphans == NULL) {
+        return -ENOMEM;
+    }
+    publish->orphans = orphans;
+    orphans[publish->orphan_count++] = le64_of(ino);
+    return 0;
+}
+
+static int add_dropped(struct publish *publish, ino_no ino)
+{
+    ino_no *dropped =
+        array_with_room(publish->dropped, publish->dropped_count, &publish->dropped_capacity, sizeof dropped[0]);
+    if (dropped == NULL) {
+        return -ENOMEM;
+    }
+    publish->dropped = dropped;
+    dropped[publish->dropped_count++] = ino;
+    return 0;
+}
+
+int publish_keeps_inode(struct publish *publish, ino_no ino, bool *out_keeps)
+{
+    struct store *store = publish->store;
+    *out_keeps = false;
+    if (publish->txn == NULL) {
+        for (size_t i = 0; i < publish->orphan_count && !*out_keeps; i++) {
+            *out_keeps = le64_get(publish->orphans[i]) == ino;
+        }
+        return 0;
+    }
+    *out_keeps = store_file_is_open(store, store_live(store), ino);
+    return *out_keeps ? add_orphan(publish, ino) : add_dropped(publish, ino);
+}
+
+/* ---- begin ---- */
+
+int publish_begin(struct publish *publish)
+{
+    struct cow *cow = publish->store->cow;
+    publish->owner.publish = publish;
+    int rc = publish->exclusive ? cow_fork_locked(cow, HOLDER_OLD_VERSION, &publish->base)
+                                : cow_fork(cow, HOLDER_OLD_VERSION, &publish->base);
+    if (rc == 0) {
+        rc = view_open_transaction(cow, publish->base, &publish->view);
+    }
+    if (rc == 0) {
+        publish->view->owner = &publish->owner;
+        rc = view_open_read_only(cow, publish->base, &publish->before);
+    }
+    return rc;
+}
+
+/* ---- one record ---- */
+
+static ino_no twin_of(const struct publish *publish, ino_no ino)
+{
+    const struct txn_inode *inode = ino != INO_NONE ? txn_set_find_inode(publish->set, ino) : NULL;
+    return inode != NULL && inode->twin != INO_NONE ? inode->twin : ino;
+}
+
+static struct op_record translated(const struct publish *publish, const struct op_record *record)
+{
+    struct op_record op = *record;
+    op.ino = twin_of(publish, record->ino);
+    op.ino2 = twin_of(publish, record->ino2);
+    op.parent = twin_of(publish, record->parent);
+    op.parent2 = twin_of(publish, record->parent2);
+    return op;
+}
+
+/* CONFLICT-1: a directory that others made under the same name is the one. True: nothing is to be made. */
+static int find_twin(struct publish *publish, const struct op_record *record, ino_no parent, bool *out_found)
+{
+    const struct txn_name *name = txn_set_find_name(publish->set, record->parent, record->name);
+    struct txn_inode *made = txn_set_find_inode(publish->set, record->ino);
+    struct dirent_found found;
+    *out_found = false;
+    if (name == NULL || made == NULL || name->made_dir != record->ino) {
+        return 0;
+    }
+    rwlock_lock_shared(&publish->view->catalog_lock);
+    const int rc =
+        dirent_find(publish->view, &publish->store->hash, parent, record->name.data, record->name.size, &found);
+    rwlock_unlock_shared(&publish->view->catalog_lock);
+    if (rc == 0 && found.kind == S_IFDIR >> 12) {
+        made->twin = found.ino;
+        *out_found = true;
+    }
+    return rc == -ENOENT ? 0 : rc;
+}
+
+static int publish_create(struct publish *publish, const struct op_record *record, const struct op_record *op)
+{
+    bool is_there = false;
+    int rc = S_ISDIR(record->mode) ? find_twin(publish, record, op->parent, &is_there) : 0;
+    if (rc == 0 && !is_there) {
+        rc = store_names_replay(publish->store, publish->view, op);
+    }
+    return rc;
+}
+
+static int publish_contained(void *arg, const struct op_record *record)
+{
+    return publish_record(arg, record);
+}
+
+int publish_record(struct publish *publish, const struct op_record *record)
+{
+    const struct op_record op = translated(publish, record);
+    struct store *store = publish->store;
+    switch (record->type) {
+    case OP_CREATE:
+        return publish_create(publish, record, &op);
+    case OP_LINK:
+    case OP_UNLINK:
+    case OP_RMDIR:
+    case OP_RENAME:
+        return store_names_replay(store, publish->view, &op);
+    case OP_SETATTR:
+    case OP_SETXATTR:
+    case OP_REMOVEXATTR:
+        return store_attr_replay(store, publish->view, &op);
+    case OP_REMOVE_MANY:
+        return op_records_each(record->data.data, record->data.size, publish_contained, publish);
+    case OP_WRITE:
+    case OP_WRITE_PAGES:
+    case OP_RESIZE:
+    case OP_PUNCH:
+        return store_content_replay(store, publish->view, &op);
+    case OP_DESTROY:
+        return 0; /* what had no name in the transaction went with its last name here */
+    default:
+        return -EBADMSG;
+    }
+}
+
+/* ---- new inode numbers for rewritten tables ---- */
+
+struct renumber_arg {
+    struct publish *publish;
+    ino_no ino, new_ino;
+    struct moved_item *items;
+    size_t count, capacity;
+};
+
+struct moved_item {
+    struct catalog_key key;
+    uint8_t *value;
+    size_t size;
+};
+
+static int collect_item(void *arg, const struct catalog_key *key, const void *value, size_t value_size)
+{
+    struct renumber_arg *ra = arg;
+    struct moved_item *items = array_with_room(ra->items, ra->count, &ra->capacity, sizeof items[0]);
+    uint8_t *copy = malloc(value_size + 1);
+    if (items == NULL || copy == NULL) {
+        ra->items = items != NULL ? items : ra->items;
+        free(copy);
+        return -ENOMEM;
+    }
+    memcpy(copy, value, value_size);
+    ra->items = items;
+    ra->items[ra->count++] = (struct moved_item){.key = *key, .value = copy, .size = value_size};
+    return 0;
+}
+
+/* The entry of one name leads to the new inode. */
+static int redirect_name(struct op_run *run, const struct renumber_arg *ra, ino_no parent, uint64_t cookie)
+{
+    const struct catalog_key key = {.ino = parent, .sub = cookie, .type = ITEM_DIRENT};
+    uint8_t value[sizeof(struct disk_dirent) + STORE_NAME_MAX];
+    size_t size = 0;
+    int rc = catalog_batch_get(&run->batch, &key, value, sizeof value, &size);
+    if (rc != 0 || size <= sizeof(struct disk_dirent)) {
+        return rc != 0 ? rc : -EIO;
+    }
+    struct disk_dirent disk;
+    memcpy(&disk, value, sizeof disk);
+    disk.ino = le64_of(ra->new_ino);
+    memcpy(value, &disk, sizeof disk);
+    rc = catalog_batch_put(&run->batch, &key, value, size);
+    if (rc == 0 && ra->publish->changes != NULL) {
+        rc = store_changes_add_name(ra->publish->changes, parent, (const char *)value + sizeof disk, size - sizeof disk,
+                                    ra->ino, ra->new_ino);
+    }
+    return rc;
+}
+
+static int move_item(struct op_run *run, const struct renumber_arg *ra, const struct moved_item *item)
+{
+    struct catalog_key key = item->key;
+    int rc = catalog_batch_remove(&run->batch, &key);
+    key.ino = ra->new_ino;
+    if (rc == 0 && key.type != ITEM_INODE) {
+        rc = catalog_batch_put(&run->batch, &key, item->value, item->size);
+    }
+    if (rc == 0 && key.type == ITEM_BACK) {
+        struct disk_back back;
+        memcpy(&back, item->value, sizeof back);
+        rc = redirect_name(run, ra, le64_get(back.parent), le64_get(back.cookie));
+    }
+    return rc;
+}
+
+/* OWNER-1: in versions before this one the relation has another owner. */
+static int pass_relation_on(struct op_run *run, const struct renumber_arg *ra, struct inode *inode)
+{
+    struct relation_owner owner = {.first = ra->ino};
+    const int rc = owner_batch_get(&run->batch, inode->rel, &owner);
+    if (rc != 0 && rc != -ENOENT) {
+        return rc;
+    }
+    owner.owner = ra->new_ino;
+    inode->flags |= INODE_RENUMBERED;
+    return owner_batch_put(&run->batch, inode->rel, &owner);
+}
+
+static int plan_renumber(struct op_run *run, void *arg)
+{
+    struct renumber_arg *ra = arg;
+    const struct catalog_key first = {.ino = ra->ino, .type = ITEM_INODE, .sub = 0};
+    const struct catalog_key last = {.ino = ra->ino, .type = ITEM_BACK, .sub = UINT64_MAX};
+    struct inode inode;
+    int rc = inode_batch_get(&run->batch, ra->ino, &inode);
+    if (rc == 0) {
+        rc = catalog_batch_scan(&run->batch, &first, &last, collect_item, ra);
+    }
+    for (size_t i = 0; i < ra->count && rc == 0; i++) {
+        rc = move_item(run, ra, &ra->items[i]);
+    }
+    if (rc == 0 && inode.rel != REL_NONE) {
+        rc = pass_relation_on(run, ra, &inode);
+    }
+    if (rc == 0) {
+        inode.ino = ra->new_ino;
+        rc = inode_batch_put(&run->batch, &inode);
+    }
+    if (rc == 0) {
+        rc = redirect_name(run, ra, inode.parent, inode.name_cookie);
+    }
+    for (size_t i = 0; i < ra->count; i++) {
+        free(ra->items[i].value);
+    }
+    ra->count = 0;
+    return rc;
+}
+
+static bool is_rewritten(const struct txn_inode *touched)
+{
+    return touched->content && touched->rewritten && !touched->created;
+}
+
+uint64_t publish_count_rewritten(const struct txn_set *set)
+{
+    uint64_t count = 0;
+    for (const struct txn_inode *inode = set->inodes; inode != NULL; inode = inode->hh.next) {
+        count += is_rewritten(inode);
+    }
+    return count;
+}
+
+static int exists_with_name(struct view *view, ino_no ino, struct inode *out_inode, bool *out_exists)
+{
+    rwlock_lock_shared(&view->catalog_lock);
+    const int rc = inode_get(view, ino, out_inode);
+    rwlock_unlock_shared(&view->catalog_lock);
+    *out_exists = rc == 0 && out_inode->nlink > 0;
+    return rc == -ENOENT ? 0 : rc;
+}
+
+int publish_renumber_all(struct publish *publish)
+{
+    ino_no next = publish->first_ino;
+    int rc = 0;
+    for (struct txn_inode *touched = publish->set->inodes; touched != NULL && rc == 0; touched = touched->hh.next) {
+        struct inode inode;
+        bool exists = false;
+        if (!is_rewritten(touched)) {
+            continue;
+        }
+        rc = exists_with_name(publish->view, touched->ino, &inode, &exists);
+        if (rc == 0 && exists) {
+            struct renumber_arg ra = {.publish = publish, .ino = touched->ino, .new_ino = next};
+            rc = store_op_run(publish->store, publish->view, OP_SETATTR, plan_renumber, &ra);
+            free(ra.items);
+            touched->twin = next;
+        }
+        next++;
+    }
+    return rc;
+}
+
+/* ---- content, taken over by root ---- */
+
+struct take_over_arg {
+    const struct txn_inode *touched;
+    struct inode base, own;
+};
+
+static int plan_take_over(struct op_run *run, void *arg)
+{
+    const struct take_over_arg *ta = arg;
+    const struct inode *own = &ta->own;
+    const epoch_no epoch = cow_epoch(run->store->cow);
+    struct inode inode;
+    int rc = inode_batch_get(&run->batch, ta->touched->ino, &inode);
+    if (rc != 0) {
+        return rc;
+    }
+    if (inode.rel != own->rel) {
+        rc = (inode.flags & INODE_RENUMBERED) != 0 ? owner_batch_remove(&run->batch, inode.rel) : 0;
+        inode.flags &= (uint8_t)~INODE_RENUMBERED;
+        inode.rel = own->rel;
+        inode.rel_created = own->rel != REL_NONE ? epoch : 0;
+    }
+    inode.content_ptr = own->content_ptr;
+    inode.content_height = own->content_height;
+    inode.content_leaves = own->content_leaves;
+    inode.size_bytes = own->size_bytes;
+    inode.mtime_ns = ta->touched->rewritten || own->mtime_ns > inode.mtime_ns ? own->mtime_ns : inode.mtime_ns;
+    inode.ctime_ns = run->ctime_ns;
+    inode.change_epoch = epoch;
+    inode.rewrite_epoch = ta->touched->rewritten ? epoch : inode.rewrite_epoch;
+    if (!ta->touched->created) { /* set-user-id bits that a write in the transaction took away */
+        inode.mode &= ~(ta->base.mode & ~own->mode & (S_ISUID | S_ISGID));
+    }
+    return rc != 0 ? rc : inode_batch_put(&run->batch, &inode);
+}
+
+static int add_hand_over(struct publish *publish, const struct inode *inode)
+{
+    struct relation *relation = NULL;
+    if (inode->rel == REL_NONE) {
+        return 0;
+    }
+    struct hand_over *list =
+        array_with_room(publish->hand_overs, publish->hand_over_count, &publish->hand_over_capacity, sizeof list[0]);
+    if (list == NULL) {
+        return -ENOMEM;
+    }
+    publish->hand_overs = list;
+    const int rc = relation_open(publish->store->cache, inode->ts, inode->rel, &relation);
+    if (rc == 0) {
+        list[publish->hand_over_count++] = (struct hand_over){.relation = relation};
+    }
+    return rc;
+}
+
+static int take_over(struct publish *publish, struct take_over_arg *ta)
+{
+    int rc = store_op_run(publish->store, publish->view, OP_WRITE, plan_take_over, ta);
+    if (rc == 0) {
+        rc = add_hand_over(publish, &ta->own);
+    }
+    if (rc == 0 && !ta->touched->created && ta->base.rel != ta->own.rel) {
+        rc = add_hand_over(publish, &ta->base);
+    }
+    return rc;
+}
+
+/* ---- content, appended behind what others appended ---- */
+
+#define MERGE_CHUNK_BYTES (UINT64_C(64) << 10)
+
+static int merge_under_catalog(struct op_run *run, ino_no ino, struct content_root root, int64_t mtime_ns)
+{
+    struct inode inode;
+    op_lock_catalog(run);
+    int rc = inode_batch_get(&run->batch, ino, &inode);
+    if (rc == 0) {
+        inode.content_ptr = root.ptr;
+        inode.content_height = root.height;
+        inode.content_leaves = root.leaves;
+        inode.size_bytes = root.bytes;
+        inode.mtime_ns = mtime_ns > inode.mtime_ns ? mtime_ns : inode.mtime_ns;
+        inode.ctime_ns = run->ctime_ns;
+        inode.change_epoch = cow_epoch(run->store->cow);
+        rc = inode_batch_put(&run->batch, &inode);
+    }
+    return rc == 0 ? op_finish(run) : rc;
+}
+
+/* Appends bytes to a table of the new live tree. */
+static int merge_bytes(struct publish *publish, ino_no ino, struct relation *relation, const void *bytes, size_t size,
+                       int64_t mtime_ns)
+{
+    struct op_run run;
+    struct inode inode;
+    bool exists = false;
+    int rc = op_begin(&run, publish->store, publish->view, OP_WRITE, NULL, STORE_BATCH_EDITS, size, 0, true);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = exists_with_name(publish->view, ino, &inode, &exists);
+    if (rc == 0) {
+        const struct content_root root = store_content_root(&inode);
+        rc = content_plan_write(publish->view, relation, &root, root.bytes, bytes, size, &run.budget, &run.content);
+    }
+    if (rc == 0) {
+        rc = merge_under_catalog(&run, ino, content_plan_root(run.content), mtime_ns);
+    }
+    return op_end(&run, rc);
+}
+
+static int merge_from(struct publish *publish, const struct take_over_arg *ta, struct relation *from,
+                      struct relation *to)
+{
+    const struct content_root root = store_content_root(&ta->own);
+    uint8_t *bytes = malloc(MERGE_CHUNK_BYTES);
+    uint64_t done = ta->base.size_bytes;
+    int rc = bytes != NULL ? 0 : -ENOMEM;
+    while (rc == 0 && done < root.bytes) {
+        const uint64_t left = root.bytes - done;
+        size_t got = 0;
+        rc = content_read(from, &root, done, bytes, left < MERGE_CHUNK_BYTES ? (size_t)left : MERGE_CHUNK_BYTES, &got);
+        if (rc == 0) {
+            rc = merge_bytes(publish, ta->touched->ino, to, bytes, got, ta->own.mtime_ns);
+        }
+        done += got;
+    }
+    free(bytes);
+    return rc;
+}
+
+/* The rows that the transaction appended follow those that others did. */
+static int merge(struct publish *publish, const struct take_over_arg *ta, const struct inode *live)
+{
+    struct store *store = publish->store;
+    struct relation *from = NULL;
+    struct relation *to = NULL;
+    if (ta->own.size_bytes == ta->base.size_bytes) {
+        return 0;
+    }
+    int rc = relation_open(store->cache, ta->own.ts, ta->own.rel, &from);
+    if (rc == 0) {
+        rc = relation_open(store->cache, live->ts, live->rel, &to);
+    }
+    if (rc == 0) {
+        rc = fsm_is_ready(to) ? merge_from(publish, ta, from, to) : OP_ROOT_SWAPPED;
+    }
+    relation_unref(from);
+    relation_unref(to);
+    return rc;
+}
+
+static int publish_content(struct publish *publish, const struct txn_inode *touched)
+{
+    struct take_over_arg ta = {.touched = touched};
+    struct inode live;
+    bool own_exists = false;
+    bool live_exists = false;
+    bool base_exists = false;
+    int rc = exists_with_name(publish->txn->view, touched->ino, &ta.own, &own_exists);
+    if (rc == 0) {
+        rc = exists_with_name(publish->view, touched->ino, &live, &live_exists);
+    }
+    if (rc == 0 && !touched->created) {
+        rc = exists_with_name(publish->txn->base_view, touched->ino, &ta.base, &base_exists);
+    }
+    if (rc != 0 || !own_exists) {
+        return rc; /* it was dropped */
+    }
+    if (!live_exists) {
+        return -EAGAIN;
+    }
+    const bool is_same = touched->created || content_is_same(&ta.base, &live);
+    const uint64_t old_size = live.size_bytes;
+    rc = is_same ? take_over(publish, &ta) : merge(publish, &ta, &live);
+    if (rc == 0 && !touched->created && !touched->rewritten && publish->changes != NULL) {
+        rc = store_changes_add(
+            publish->changes,
+            (struct store_change){.kind = STORE_CHANGE_APPENDED, .ino = touched->ino, .old_size = old_size});
+    }
+    return rc;
+}
+
+int publish_content_all(struct publish *publish)
+{
+    int rc = 0;
+    for (const struct txn_inode *touched = publish->set->inodes; touched != NULL && rc == 0;
+         touched = touched->hh.next) {
+        rc = touched->content ? publish_content(publish, touched) : 0;
+    }
+    return rc;
+}
+
+/* ---- the end ---- */
+
+void publish_swap_locked(struct publish *publish)
+{
+    struct store *store = publish->store;
+    view_publish(publish->view);
+    for (size_t i = 0; i < publish->hand_over_count; i++) {
+        view_hand_over_relation(publish->txn->view, publish->hand_overs[i].relation);
+    }
+    atomic_fetch_add(&store->inode_count, (uint64_t)publish->inode_delta);
+    atomic_fetch_add(&store->root_swaps, 1);
+    atomic_fetch_add(&store->commits, 1);
+}
+
+void publish_end(struct publish *publish)
+{
+    struct cow *cow = publish->store->cow;
+    if (publish->view != NULL) {
+        view_close(publish->view);
+    }
+    if (publish->before != NULL) {
+        view_close(publish->before);
+    }
+    if (publish->base != NULL) {
+        cow_holder_close(cow, publish->base);
+    }
+    for (size_t i = 0; i < publish->hand_over_count; i++) {
+        relation_unref(publish->hand_overs[i].relation);
+    }
+    free(publish->hand_overs);
+    free(publish->orphans);
+    free(publish->dropped);
+    publish->view = NULL;
+    publish->before = NULL;
+    publish->base = NULL;
+}

@@ -1,0 +1,191 @@
+/*
+ * txn/recovery_txn.c - a committed transaction is replayed where its commit stands.
+ *
+ * The first pass tells what it touched and where its records are; the second one reads them again from there, so that a large one takes
+ * no memory.
+ *
+ * Locking: recovery is alone.
+ */
+#define HASH_NONFATAL_OOM 1
+#include "txn/recovery_txn.h"
+
+#include "base/plant.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct recovery_txn {
+    UT_hash_handle hh;
+    txn_no number;
+    lsn_no first; /* position of its first record */
+    struct txn_set set;
+};
+
+static struct recovery_txn *find(const struct recovery_txns *txns, txn_no number)
+{
+    struct recovery_txn *txn = NULL;
+    HASH_FIND(hh, txns->by_number, &number, sizeof number, txn);
+    return txn;
+}
+
+static struct recovery_txn *find_or_make(struct recovery_txns *txns, txn_no number, lsn_no position)
+{
+    struct recovery_txn *txn = find(txns, number);
+    if (txn != NULL) {
+        return txn;
+    }
+    txn = calloc(1, sizeof *txn);
+    if (txn == NULL) {
+        return NULL;
+    }
+    txn->number = number;
+    txn->first = position;
+    HASH_ADD(hh, txns->by_number, number, sizeof txn->number, txn);
+    if (txn->hh.tbl == NULL) {
+        free(txn);
+        return NULL;
+    }
+    return txn;
+}
+
+static void forget(struct recovery_txns *txns, struct recovery_txn *txn)
+{
+    if (txn != NULL) {
+        HASH_DELETE(hh, txns->by_number, txn);
+        txn_set_free(&txn->set);
+        free(txn);
+    }
+}
+
+void recovery_txns_free(struct recovery_txns *txns)
+{
+    struct recovery_txn *txn;
+    struct recovery_txn *next;
+    HASH_ITER(hh, txns->by_number, txn, next)
+    {
+        forget(txns, txn);
+    }
+}
+
+static int note_contained(void *arg, const struct op_record *op)
+{
+    return txn_set_add(arg, op, false);
+}
+
+int recovery_txn_note(struct recovery_txns *txns, lsn_no position, const struct op_record *op, bool is_new)
+{
+    if (op->type == OP_COMMIT && !is_new) {
+        forget(txns, find(txns, op->txn));
+        return 0;
+    }
+    struct recovery_txn *txn = find_or_make(txns, op->txn, position);
+    if (txn == NULL) {
+        return -ENOMEM;
+    }
+    if (op->type == OP_COMMIT) {
+        return op_records_each(op->data.data, op->data.size, note_contained, &txn->set);
+    }
+    return txn_set_add(&txn->set, op, false);
+}
+
+struct replay {
+    struct publish *publish;
+    txn_no number;
+    bool skipped;
+    bool done;
+};
+
+static int publish_one(void *arg, const struct op_record *op)
+{
+    return publish_record(arg, op);
+}
+
+static int replay_record(void *arg, lsn_no position, const struct op_record *op)
+{
+    struct replay *replay = arg;
+    (void)position;
+    if (op->txn != replay->number || replay->done) {
+        return 0;
+    }
+    int rc;
+    if (op->type == OP_COMMIT) {
+        replay->done = true;
+        rc = op_records_each(op->data.data, op->data.size, publish_one, replay->publish);
+    } else {
+        rc = publish_record(replay->publish, op);
+    }
+    replay->skipped |= rc == 1;
+    if (rc < 0) {
+        char text[512];
+        struct store *store = replay->publish->store;
+        (void)op_record_print(op, text, sizeof text);
+        diag_log(store->diag, DIAG_ERROR, "%s: transaction %" PRIu64 ": %s could not be replayed: %s", store->dir,
+                 replay->number, text, strerror(-rc));
+        return rc == -EBADMSG ? -EIO : rc;
+    }
+    return 0;
+}
+
+static int copy_orphans(struct publish *publish, const struct op_record *op)
+{
+    publish->orphan_count = op->pages.size / sizeof(le64);
+    if (op->pages.size % sizeof(le64) != 0) {
+        return -EBADMSG;
+    }
+    publish->orphans = malloc(op->pages.size + 1);
+    if (publish->orphans == NULL) {
+        publish->orphan_count = 0;
+        return -ENOMEM;
+    }
+    if (op->pages.size > 0) {
+        memcpy(publish->orphans, op->pages.data, op->pages.size);
+    }
+    return 0;
+}
+
+static void swap(struct publish *publish)
+{
+    struct store *store = publish->store;
+    struct view *live = store_live(store);
+    cow_gate_close(store->cow);
+    rwlock_lock_exclusive(&live->catalog_lock);
+    publish_swap_locked(publish);
+    atomic_fetch_add(&store->changes, 1);
+    rwlock_unlock_exclusive(&live->catalog_lock);
+    cow_gate_open(store->cow);
+}
+
+int recovery_txn_commit(struct recovery_txns *txns, const struct log_reader_options *reader, lsn_no position,
+                        const struct op_record *op)
+{
+    struct store *store = txns->store;
+    struct recovery_txn *txn = find(txns, op->txn);
+    if (txn == NULL) {
+        return -EBADMSG;
+    }
+    struct publish publish = {.store = store, .set = &txn->set, .time_ns = op->time_ns, .first_ino = op->ino};
+    struct replay replay = {.publish = &publish, .number = op->txn};
+    struct log_reader_options options = *reader;
+    lsn_no end = 0;
+    bool torn = false;
+    options.from = txn->first;
+    options.until = position + 1;
+    int rc = copy_orphans(&publish, op);
+    if (rc == 0) {
+        rc = publish_begin(&publish);
+    }
+    if (rc == 0) {
+        rc = log_read(&options, replay_record, &replay, &end, &torn);
+    }
+    if (rc == 0) {
+        rc = publish_renumber_all(&publish);
+    }
+    if (rc == 0) {
+        swap(&publish);
+    }
+    publish_end(&publish);
+    forget(txns, txn);
+    return rc == 0 && replay.skipped ? 1 : rc;
+}

@@ -1,0 +1,561 @@
+/*
+ * txn/store_commit.c - closing a transaction (txn/publish.h), and the receipts.
+ *
+ *   log space, frames, maps --> gate exclusively --> conflicts? --> new live tree built --> commit record, root swapped --> gate open
+ *       --> record durable --> those who read the old version are through --> it goes
+ *
+ * Locking: nothing is held while it waits. Under the gate: catalog locks one at a time; the live one exclusively for the swap. There, an
+ * inode that was dropped is either found open, and lives on without a name, or can be opened by nobody.
+ */
+#include "txn/publish.h"
+
+#include "base/array.h"
+#include "base/plant.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COMMIT_LINES      10000u
+#define COMMIT_ROOM_BYTES 1024u
+#define COMMIT_EDITS      32u
+#define COMMIT_EDITS_MAX  4096u
+#define COMMIT_TRY_AGAIN  4
+
+/* ---- lists of changes ---- */
+
+void store_changes_free(struct store_changes *changes)
+{
+    for (size_t i = 0; i < changes->count; i++) {
+        free((char *)changes->changes[i].name);
+    }
+    free(changes->changes);
+    *changes = (struct store_changes){0};
+}
+
+int store_changes_add(struct store_changes *changes, struct store_change change)
+{
+    struct store_change *list = array_with_room(changes->changes, changes->count, &changes->capacity, sizeof list[0]);
+    if (list == NULL) {
+        return -ENOMEM;
+    }
+    changes->changes = list;
+    list[changes->count++] = change;
+    return 0;
+}
+
+int store_changes_add_name(struct store_changes *changes, ino_no parent, const char *name, size_t name_size,
+                           ino_no old_ino, ino_no new_ino)
+{
+    char *copy = malloc(name_size + 1);
+    if (copy == NULL) {
+        return -ENOMEM;
+    }
+    memcpy(copy, name, name_size);
+    copy[name_size] = '\0';
+    const struct store_change change = {.kind = STORE_CHANGE_NAME,
+                                        .parent = parent,
+                                        .old_ino = old_ino,
+                                        .ino = new_ino,
+                                        .name = copy,
+                                        .name_size = name_size};
+    int rc = store_changes_add(changes, change);
+    if (rc != 0) {
+        free(copy);
+        return rc;
+    }
+    return store_changes_add(changes, (struct store_change){.kind = STORE_CHANGE_DIRECTORY, .ino = parent});
+}
+
+/* ---- what a commit changed ---- */
+
+static int find_ino(struct store *store, struct view *view, ino_no parent, struct op_bytes name, ino_no *out_ino)
+{
+    struct dirent_found found = {.ino = INO_NONE};
+    rwlock_lock_shared(&view->catalog_lock);
+    const int rc = dirent_find(view, &store->hash, parent, name.data, name.size, &found);
+    rwlock_unlock_shared(&view->catalog_lock);
+    *out_ino = rc == 0 ? found.ino : INO_NONE;
+    return rc == -ENOENT ? 0 : rc;
+}
+
+static int note_name(struct publish *publish, const struct txn_name *name)
+{
+    const struct op_bytes bytes = txn_name_bytes(name);
+    const struct txn_inode *made = txn_set_find_inode(publish->set, txn_name_parent(name));
+    const ino_no parent = made != NULL && made->twin != INO_NONE ? made->twin : txn_name_parent(name);
+    ino_no before = INO_NONE;
+    ino_no now = INO_NONE;
+    int rc = find_ino(publish->store, publish->before, parent, bytes, &before);
+    if (rc == 0) {
+        rc = find_ino(publish->store, publish->view, parent, bytes, &now);
+    }
+    if (rc == 0 && before != now) {
+        rc = store_changes_add_name(publish->changes, parent, bytes.data, bytes.size, before, now);
+    }
+    return rc;
+}
+
+static bool has_inode(struct view *view, ino_no ino, int *inout_rc)
+{
+    struct inode inode;
+    rwlock_lock_shared(&view->catalog_lock);
+    const int rc = *inout_rc == 0 ? inode_get(view, ino, &inode) : *inout_rc;
+    rwlock_unlock_shared(&view->catalog_lock);
+    *inout_rc = rc == -ENOENT ? 0 : rc;
+    return rc == 0 && inode.nlink > 0;
+}
+
+static int note_inode(struct publish *publish, const struct txn_inode *touched)
+{
+    int rc = 0;
+    if (touched->created) {
+        return 0;
+    }
+    struct store_change change = {.kind = STORE_CHANGE_ATTR, .ino = touched->ino};
+    if (touched->twin != INO_NONE) {
+        change = (struct store_change){.kind = STORE_CHANGE_REPLACED, .old_ino = touched->ino, .ino = touched->twin};
+    } else if (!has_inode(publish->view, touched->ino, &rc)) {
+        change = (struct store_change){.kind = STORE_CHANGE_DROPPED, .old_ino = touched->ino};
+    } else if (!touched->attr) {
+        return rc;
+    }
+    return rc != 0 ? rc : store_changes_add(publish->changes, change);
+}
+
+static int note_changes(struct publish *publish)
+{
+    int rc = 0;
+    for (const struct txn_name *name = publish->set->names; name != NULL && rc == 0; name = name->hh.next) {
+        rc = note_name(publish, name);
+    }
+    for (const struct txn_inode *inode = publish->set->inodes; inode != NULL && rc == 0; inode = inode->hh.next) {
+        rc = note_inode(publish, inode);
+    }
+    return rc;
+}
+
+/* ---- receipts ---- */
+
+struct commit_list {
+    struct store_commit lines[COMMIT_LINES];
+    uint64_t count;
+};
+
+void commit_list_free(struct commit_list *list)
+{
+    for (size_t i = 0; list != NULL && i < COMMIT_LINES; i++) {
+        free((char *)list->lines[i].name);
+    }
+    free(list);
+}
+
+static void record_commit(struct store_txn *txn, const struct store_changes *changes)
+{
+    struct store *store = txn->store;
+    struct store_commit line = {.number = changes->number,
+                                .lsn = changes->lsn,
+                                .time_ns = changes->time_ns,
+                                .name = strdup(txn->name),
+                                .uid = txn->uid,
+                                .pid = txn->pid,
+                                .bytes = txn->set.bytes};
+    for (const struct txn_inode *inode = txn->set.inodes; inode != NULL; inode = inode->hh.next) {
+        line.tables++;
+    }
+    mutex_lock(&store->txns_lock);
+    if (store->commit_list == NULL) {
+        store->commit_list = calloc(1, sizeof *store->commit_list);
+    }
+    struct commit_list *list = store->commit_list;
+    const char *gone = line.name; /* no memory, no line */
+    if (list != NULL && line.name != NULL) {
+        struct store_commit *place = &list->lines[list->count++ % COMMIT_LINES];
+        gone = place->name;
+        *place = line;
+    }
+    mutex_unlock(&store->txns_lock);
+    free((char *)gone);
+}
+
+int store_each_commit(struct store *store, store_commit_fn *fn, void *arg)
+{
+    int rc = 0;
+    mutex_lock(&store->txns_lock);
+    const struct commit_list *list = store->commit_list;
+    const uint64_t count = list != NULL ? list->count : 0;
+    for (uint64_t i = count > COMMIT_LINES ? count - COMMIT_LINES : 0; i < count && rc == 0; i++) {
+        rc = fn(arg, &list->lines[i % COMMIT_LINES]);
+    }
+    mutex_unlock(&store->txns_lock);
+    return rc;
+}
+
+/* ---- closing ---- */
+
+struct commit {
+    struct store_txn *txn;
+    struct store *store;
+    struct publish publish;
+    struct log_slot *slot;
+    size_t slot_room; /* for removals and orphans */
+    unsigned edits;
+    lsn_no position;
+    bool swapped, empty;
+};
+
+static int first_conflict(void *arg, const struct conflict *conflict)
+{
+    (void)arg;
+    (void)conflict;
+    return -EAGAIN;
+}
+
+static int publish_listed(void *arg, const struct op_record *record)
+{
+    const int rc = publish_record(arg, record);
+    return rc > 0 ? 0 : rc;
+}
+
+/* What the plan of an operation says when the live tree is not as it has to be: others changed it. */
+static int as_conflict(int rc)
+{
+    switch (rc) {
+    case -ENOENT:
+    case -EEXIST:
+    case -ENOTEMPTY:
+    case -ENOTDIR:
+    case -EISDIR:
+    case -EINVAL:
+    case -EMLINK:
+        return -EAGAIN;
+    default:
+        return rc;
+    }
+}
+
+static int build(struct commit *commit)
+{
+    struct publish *publish = &commit->publish;
+    const struct txn_set *set = publish->set;
+    int rc = publish_begin(publish);
+    if (rc == 0) {
+        rc = as_conflict(op_records_each(set->list, set->list_size, publish_listed, publish));
+    }
+    if (rc == 0) {
+        rc = publish_content_all(publish);
+    }
+    if (rc == 0) {
+        rc = publish_renumber_all(publish);
+    }
+    if (rc == 0) {
+        rc = note_changes(publish);
+    }
+    return rc;
+}
+
+/* Everything that an old version needs but its table's file. */
+static int prepare_old_version(struct commit *commit)
+{
+    struct publish *publish = &commit->publish;
+    publish->old = calloc(1, sizeof *publish->old);
+    if (publish->old == NULL) {
+        return -ENOMEM;
+    }
+    *publish->old = (struct old_version){.store = commit->store, .holder = publish->base, .view = publish->before};
+    if (atomic_load(&commit->txn->open_files) > 0) {
+        return cow_fork_locked(commit->store->cow, HOLDER_OLD_VERSION, &commit->txn->after);
+    }
+    return 0;
+}
+
+/* The catalog lock of the live view is held exclusively: nobody opens a file. */
+static bool any_dropped_is_open(struct commit *commit)
+{
+    const struct publish *publish = &commit->publish;
+    bool any = false;
+    for (size_t i = 0; i < publish->dropped_count && !any; i++) {
+        any = store_file_is_open(commit->store, store_live(commit->store), publish->dropped[i]);
+    }
+    return any;
+}
+
+static void append_record(struct commit *commit)
+{
+    struct store_txn *txn = commit->txn;
+    const struct publish *publish = &commit->publish;
+    const struct op_record op = {
+        .type = OP_COMMIT,
+        .txn = txn->number,
+        .time_ns = publish->time_ns,
+        .ino = publish->first_ino,
+        .uid = txn->uid,
+        .cookie = publish->changes->number,
+        .name = {.data = txn->name, .size = strlen(txn->name)},
+        .data = {.data = txn->removals, .size = atomic_load(&txn->removals_size)},
+        .pages = {.data = publish->orphans, .size = publish->orphan_count * sizeof publish->orphans[0]},
+    };
+    commit->position = log_append(commit->store->log, &op, commit->slot);
+    commit->slot = NULL;
+    commit->publish.changes->lsn = commit->position;
+}
+
+/* From here on it is in the live tree. Cannot fail. */
+static int swap(struct commit *commit)
+{
+    struct store *store = commit->store;
+    struct publish *publish = &commit->publish;
+    struct view *live = store_live(store);
+    rwlock_lock_exclusive(&live->catalog_lock);
+    if (any_dropped_is_open(commit)) {
+        rwlock_unlock_exclusive(&live->catalog_lock);
+        return COMMIT_TRY_AGAIN;
+    }
+    publish->changes->number = atomic_load(&store->commits) + 1;
+    append_record(commit);
+    publish_swap_locked(publish);
+    for (const struct txn_inode *inode = publish->set->inodes; inode != NULL; inode = inode->hh.next) {
+        if (!inode->created && inode->twin != INO_NONE) {
+            store_file_replace(store, inode->ino, inode->twin, publish->old);
+        }
+    }
+    atomic_fetch_add(&store->changes, 1);
+    atomic_fetch_add(&store->operations[OP_COMMIT], 1);
+    txn_end_locked(commit->txn, STORE_TXN_COMMITTED);
+    commit->swapped = true;
+    rwlock_unlock_exclusive(&live->catalog_lock);
+    return 0;
+}
+
+static int close_under_gate(struct commit *commit)
+{
+    struct store_txn *txn = commit->txn;
+    const enum store_txn_state state = (enum store_txn_state)atomic_load(&txn->state);
+    if (state != STORE_TXN_OPEN) {
+        return state == STORE_TXN_COMMITTED ? -ENOENT : -ECANCELED;
+    }
+    if (txn->set.operations == 0) {
+        commit->empty = true;
+        txn_end_locked(txn, STORE_TXN_COMMITTED);
+        return 0;
+    }
+    if (atomic_load(&txn->removals_size) + txn->set.inodes->hh.tbl->num_items * sizeof(ino_no) > commit->slot_room) {
+        return COMMIT_TRY_AGAIN;
+    }
+    commit->publish.time_ns = store_now_ns(commit->store);
+    commit->publish.changes->time_ns = commit->publish.time_ns;
+    int rc = PLANT(COMMIT_WITHOUT_CHECK) ? 0 : txn_find_conflicts(txn, first_conflict, NULL);
+    if (rc == 0) {
+        rc = build(commit);
+    }
+    if (rc == 0) {
+        rc = prepare_old_version(commit);
+    }
+    return rc != 0 ? rc : swap(commit);
+}
+
+static uint32_t set_inode_count(struct store_txn *txn, uint64_t *out_rewritten)
+{
+    rwlock_lock_shared(&txn->view->catalog_lock);
+    const uint32_t count = HASH_COUNT(txn->set.inodes);
+    *out_rewritten = publish_count_rewritten(&txn->set);
+    rwlock_unlock_shared(&txn->view->catalog_lock);
+    return count;
+}
+
+/* Log space and frames; what may wait. */
+static int reserve(struct commit *commit)
+{
+    struct store_txn *txn = commit->txn;
+    struct store *store = commit->store;
+    uint64_t rewritten = 0;
+    const uint32_t inodes = set_inode_count(txn, &rewritten);
+    uint32_t pins = 0;
+    uint32_t news = 0;
+    uint32_t content_pins = 0;
+    uint32_t content_news = 0;
+    int rc = store_ceilings_ensure(store, rewritten);
+    commit->slot_room = atomic_load(&txn->removals_size) + inodes * sizeof(ino_no) + COMMIT_ROOM_BYTES;
+    if (rc == 0) {
+        rc = log_reserve(store->log, commit->slot_room + COMMIT_ROOM_BYTES, &commit->slot);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    commit->publish.first_ino = atomic_fetch_add(&store->next_ino, rewritten);
+    catalog_frames_needed(commit->edits, &pins, &news);
+    content_frames_needed(UINT64_C(64) << 10, &content_pins, &content_news);
+    commit->publish.news = news + content_news;
+    return frame_budget_take(store->cache, pins + content_pins + 2 * STORE_READ_PINS, news + content_news,
+                             &commit->publish.budget);
+}
+
+/* Whoever reads what was replaced started before the swap and is through when its file lock was held exclusively once. */
+static void wait_for_readers(struct commit *commit)
+{
+    for (const struct txn_inode *inode = commit->txn->set.inodes; inode != NULL; inode = inode->hh.next) {
+        struct store_file *file = inode->content && !inode->created
+                                      ? store_file_find(commit->store, store_live(commit->store), inode->ino)
+                                      : NULL;
+        if (file != NULL) {
+            rwlock_lock_exclusive(&file->lock);
+            rwlock_unlock_exclusive(&file->lock);
+            store_file_close(file);
+        }
+    }
+}
+
+/* The fork goes, or lives on as the old version of those tables that are open. */
+static void end_try(struct commit *commit)
+{
+    struct publish *publish = &commit->publish;
+    struct old_version *old = publish->old;
+    log_unreserve(commit->store->log, commit->slot);
+    commit->slot = NULL;
+    frame_budget_release(&publish->budget);
+    if (old != NULL && atomic_load(&old->refs) > 0) {
+        publish->base = NULL; /* both are the old version's */
+        publish->before = NULL;
+    } else {
+        free(old);
+    }
+    publish->old = NULL;
+    publish_end(publish);
+}
+
+static int commit_try(struct commit *commit)
+{
+    struct store_txn *txn = commit->txn;
+    struct store *store = commit->store;
+    int rc = reserve(commit);
+    if (rc == 0) {
+        cow_gate_close(store->cow);
+        rc = close_under_gate(commit);
+        cow_gate_open(store->cow);
+    }
+    if (!commit->swapped && txn->after != NULL) {
+        cow_holder_close(store->cow, txn->after);
+        txn->after = NULL;
+    }
+    return rc;
+}
+
+/* No lock held. */
+static int make_durable(struct commit *commit)
+{
+    struct store *store = commit->store;
+    int rc = log_write(store->log, commit->position);
+    if (rc == 0 && !PLANT(COMMIT_NOT_SYNCED)) {
+        rc = log_sync(store->log, commit->position);
+    }
+    if (rc != 0) {
+        store_fail(store, "the log could not be written", rc);
+    }
+    return rc != 0 ? -EIO : 0;
+}
+
+/* Those that were kept because they were open, and were closed before that could be noted. */
+static void destroy_closed_orphans(struct commit *commit)
+{
+    const struct publish *publish = &commit->publish;
+    struct store *store = commit->store;
+    for (size_t i = 0; i < publish->orphan_count; i++) {
+        const ino_no ino = le64_get(publish->orphans[i]);
+        if (!store_file_mark_orphan(store, store_live(store), ino)) {
+            store_destroy_orphan_or_log(store, store_live(store), ino);
+        }
+    }
+}
+
+struct ino_list {
+    ino_no *inos;
+    size_t count, capacity;
+};
+
+/* Tables of the live tree that rows may have to be appended to. */
+static int list_appended(struct store_txn *txn, struct ino_list *list)
+{
+    int rc = 0;
+    rwlock_lock_shared(&txn->view->catalog_lock);
+    for (const struct txn_inode *inode = txn->set.inodes; inode != NULL && rc == 0; inode = inode->hh.next) {
+        if (inode->content && !inode->created && !inode->rewritten) {
+            ino_no *inos = array_with_room(list->inos, list->count, &list->capacity, sizeof inos[0]);
+            list->inos = inos != NULL ? inos : list->inos;
+            rc = inos != NULL ? 0 : -ENOMEM;
+            if (rc == 0) {
+                list->inos[list->count++] = inode->ino;
+            }
+        }
+    }
+    rwlock_unlock_shared(&txn->view->catalog_lock);
+    return rc;
+}
+
+/* Their maps are ready: under the gate nobody can build one. */
+static int prepare_maps(struct store_txn *txn)
+{
+    struct store *store = txn->store;
+    struct ino_list list = {0};
+    int rc = list_appended(txn, &list);
+    for (size_t i = 0; i < list.count && rc == 0; i++) {
+        struct store_file *file = NULL;
+        rc = store_file_open(store, store_live(store), list.inos[i], &file);
+        if (rc == 0) {
+            rc = store_file_ensure_map(file);
+            store_file_close(file);
+        }
+        rc = rc == -EIO || rc == -ENOMEM ? rc : 0; /* gone: a conflict, as will be found */
+    }
+    free(list.inos);
+    return rc;
+}
+
+static void start_try(struct commit *commit, struct store_changes *changes)
+{
+    struct store_txn *txn = commit->txn;
+    commit->publish =
+        (struct publish){.store = commit->store, .txn = txn, .set = &txn->set, .exclusive = true, .changes = changes};
+}
+
+static bool wants_another_try(struct commit *commit, int rc, struct op_retry *retry)
+{
+    if (rc == COMMIT_TRY_AGAIN || rc == OP_ROOT_SWAPPED) {
+        return true;
+    }
+    if (rc == -E2BIG && commit->edits < COMMIT_EDITS_MAX) {
+        commit->edits *= 4;
+        return true;
+    }
+    retry->no_space = rc == -ENOSPC;
+    return rc == -ENOSPC && op_wants_retry(commit->store, rc, retry);
+}
+
+int store_txn_commit(struct store_txn *txn, struct store_changes *out_changes)
+{
+    struct commit commit = {.txn = txn, .store = txn->store, .edits = COMMIT_EDITS};
+    struct op_retry retry = {.may_use_reserve = true};
+    struct store_changes changes = {0};
+    int rc;
+    do {
+        store_changes_free(&changes);
+        start_try(&commit, &changes);
+        rc = store_check_writable(txn->store);
+        rc = rc == 0 ? prepare_maps(txn) : rc;
+        rc = rc == 0 ? commit_try(&commit) : rc;
+        if (rc == 0 && !commit.empty) {
+            rc = make_durable(&commit);
+            destroy_closed_orphans(&commit);
+            wait_for_readers(&commit);
+        }
+        end_try(&commit);
+    } while (!commit.swapped && wants_another_try(&commit, rc, &retry));
+    if (commit.swapped) {
+        record_commit(txn, &changes);
+    }
+    if (rc != 0) {
+        store_changes_free(&changes);
+        return rc;
+    }
+    *out_changes = changes;
+    return 0;
+}
