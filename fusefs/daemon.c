@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +74,12 @@ int daemon_fork(bool *out_child, int *out_report_fd, int *out_status)
     *out_status = wait_for_report(fds[0], child);
     (void)close(fds[0]);
     return 0;
+}
+
+bool daemon_is_waited_for(int report_fd)
+{
+    struct pollfd report = {.fd = report_fd}; /* one of -1 is passed over */
+    return poll(&report, 1, 0) <= 0;          /* else POLLERR: nobody is left to read */
 }
 
 static void let_go_of_terminal(void)

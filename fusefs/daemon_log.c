@@ -6,6 +6,8 @@
  */
 #include "fusefs/daemon_log.h"
 
+#include "base/progress.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -60,12 +62,13 @@ static void emit_to_file(int fd, enum diag_level level, const char *text)
                         diag_level_name(level), text));
 }
 
-static void emit_to_stderr(enum diag_level level, const char *text)
+static void emit_to_stderr(enum diag_level level, const char *text, bool erases)
 {
     char line[LINE_SIZE];
     const char *prefix = level == DIAG_ERROR ? "" : diag_level_name(level);
     write_line(STDERR_FILENO, line,
-               snprintf(line, sizeof line, "tblfs: %s%s%s\n", prefix, level == DIAG_ERROR ? "" : ": ", text));
+               snprintf(line, sizeof line, "%stblfs: %s%s%s\n", erases ? PROGRESS_ERASE : "", prefix,
+                        level == DIAG_ERROR ? "" : ": ", text));
 }
 
 static void emit(struct diag *diag, enum diag_level level, const char *text)
@@ -79,7 +82,7 @@ static void emit(struct diag *diag, enum diag_level level, const char *text)
         syslog(level_priority(level), "%s", text);
     const bool waited_for = !log->started && level <= DIAG_WARNING;
     if (waited_for || (log->foreground && log->file_fd < 0))
-        emit_to_stderr(level, text);
+        emit_to_stderr(level, text, log->erases);
 }
 
 int daemon_log_open(struct daemon_log *log, const char *file_path, bool foreground, bool debug)
@@ -128,6 +131,11 @@ void daemon_log_take_stderr(const struct daemon_log *log, const char *syslog_pat
     (void)dup2(fd, STDERR_FILENO);
     if (fd != STDERR_FILENO)
         (void)close(fd);
+}
+
+void daemon_log_over_progress(struct daemon_log *log, bool shown)
+{
+    log->erases = shown;
 }
 
 void daemon_log_mute(struct daemon_log *log, bool muted)

@@ -19,12 +19,15 @@ struct daemon_log {
     int file_fd; /* -1: no file */
     _Atomic bool started;
     _Atomic bool muted;
+    _Atomic bool erases; /* a line of progress may be on the terminal (base/progress.h) */
 };
 
 /* file_path NULL: no file. -errno: it cannot be opened. */
 int daemon_log_open(struct daemon_log *log, const char *file_path, bool foreground, bool debug) WARN_UNUSED;
 /* From now on nobody waits at stderr. */
 void daemon_log_started(struct daemon_log *log);
+/* While a line of progress is on the terminal, messages on stderr take its place. */
+void daemon_log_over_progress(struct daemon_log *log, bool shown);
 /* From now on what is written to stderr ends up in the log's file, else at the datagram socket where syslog listens (it
  * takes each write as a message; when syslog is restarted later, they are lost). Stderr stays as it is when neither is
  * there. */

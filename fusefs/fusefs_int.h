@@ -201,6 +201,8 @@ char *mount_realpath_new(const char *path);
  * is no child.
  */
 int daemon_fork(bool *out_child, int *out_report_fd, int *out_status) WARN_UNUSED;
+/* Does the parent still wait for that? (-1: in the foreground; yes) */
+bool daemon_is_waited_for(int report_fd);
 /* Lets go of the terminal (from here on stderr is the log's), and tells the waiting parent. */
 void daemon_report(int report_fd, int status, const struct daemon_log *log);
 /* Raises the limit of open files; returns how many the store may have. */

@@ -227,9 +227,38 @@ static void say_open_failed(struct fusefs *fs, int rc)
         diag_log(&fs->log.diag, DIAG_ERROR, "cannot open %s: %s", dir, strerror(-rc));
 }
 
-static int open_store(struct fusefs *fs)
+/* A log that is replayed, told to the terminal of the command that waits. */
+struct opening {
+    struct progress progress;
+    struct store_progress store;
+    int report_fd;
+};
+
+static void look_at_opening(void *arg, struct progress_state *out_state)
 {
-    const struct store_options options = {
+    struct opening *opening = arg;
+    if (daemon_is_waited_for(opening->report_fd))
+        store_progress_look(&opening->store, out_state);
+}
+
+static int open_store_showing(struct fusefs *fs, struct store_options *options, int report_fd)
+{
+    struct opening opening = {.report_fd = report_fd};
+    const struct progress_options show = {
+        .out = stderr, .delay_ms = PROGRESS_DELAY_MS, .look = look_at_opening, .arg = &opening};
+    options->progress = &opening.store;
+    progress_start(&opening.progress, &show);
+    daemon_log_over_progress(&fs->log, opening.progress.runs);
+    const int rc = open_store_waiting(fs, options);
+    progress_stop(&opening.progress);
+    daemon_log_over_progress(&fs->log, false);
+    options->progress = NULL;
+    return rc;
+}
+
+static int open_store(struct fusefs *fs, int report_fd)
+{
+    struct store_options options = {
         .dev = io_real_device(),
         .diag = &fs->log.diag,
         .dir = fs->options->data_dir,
@@ -245,7 +274,7 @@ static int open_store(struct fusefs *fs)
         rc = make_store(fs);
     if (rc != 0)
         return rc;
-    rc = open_store_waiting(fs, &options);
+    rc = open_store_showing(fs, &options, report_fd);
     if (rc != 0)
         say_open_failed(fs, rc);
     return rc;
@@ -296,7 +325,7 @@ static int daemon_main(const struct fusefs_options *options, int report_fd)
         return rc;
     }
     session_block_signals(); /* before the store starts its threads */
-    rc = open_store(fs);
+    rc = open_store(fs, report_fd);
     if (rc == 0) {
         rc = serve_store(fs, report_fd);
         const int close_rc = close_store(fs);

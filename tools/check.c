@@ -62,12 +62,17 @@ static void show(struct progress *progress, progress_look_fn *look, void *arg)
 
 static int open_as(const char *dir, struct findings *findings, bool read_only, struct store **out_store)
 {
-    const struct store_options options = {
-        .dev = io_real_device(), .diag = &findings->diag, .dir = dir, .read_only = read_only};
+    struct store_progress opening = {.records = 0};
+    struct progress progress;
+    struct store_options options = {
+        .dev = io_real_device(), .diag = &findings->diag, .dir = dir, .read_only = read_only, .progress = &opening};
     pid_t holder = 0;
+    show(&progress, store_progress_look, &opening);
     findings->quiet = true; /* whether it is in use or dirty is no finding */
     int rc = store_open(&options, out_store, &holder);
     findings->quiet = false;
+    progress_stop(&progress);
+    options.progress = NULL;
     if (rc == -EBUSY) {
         fprintf(stderr, "tblfs: %s is in use by process %ld: unmount it first\n", dir, (long)holder);
     } else if (rc != 0 && rc != -EROFS && rc != -ENODATA) {

@@ -20,6 +20,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define PROGRESS_RECORDS 100000u
@@ -73,10 +74,55 @@ static void note_time(struct store *store, int64_t time_ns)
     }
 }
 
+/* ---- progress ---- */
+
+static void enter_phase(struct store *store, enum store_phase phase, uint64_t total_bytes)
+{
+    struct store_progress *progress = store->progress;
+    if (progress == NULL) {
+        return;
+    }
+    atomic_store(&progress->done_bytes, 0);
+    atomic_store(&progress->total_bytes, total_bytes);
+    atomic_store(&progress->phase, phase);
+}
+
+static void come_to(struct store *store, lsn_no position, uint64_t records)
+{
+    struct store_progress *progress = store->progress;
+    if (progress == NULL) {
+        return;
+    }
+    atomic_store_explicit(&progress->done_bytes, position - store->control.scan_lsn, memory_order_relaxed);
+    atomic_store_explicit(&progress->records, records, memory_order_relaxed);
+}
+
+void store_progress_look(void *arg, struct progress_state *out_state)
+{
+    static const char *const phases[] = {
+        [STORE_PHASE_OPEN] = NULL,
+        [STORE_PHASE_READ_LOG] = "reading the log",
+        [STORE_PHASE_REPLAY] = "replaying the log",
+        [STORE_PHASE_CHECKPOINT] = "writing what was replayed",
+    };
+    const struct store_progress *progress = arg;
+    const enum store_phase phase = atomic_load(&progress->phase);
+    out_state->what = phases[phase];
+    out_state->done = atomic_load(&progress->done_bytes);
+    out_state->total = atomic_load(&progress->total_bytes);
+    if (phase == STORE_PHASE_REPLAY) {
+        (void)snprintf(out_state->detail, sizeof out_state->detail, "%" PRIu64 " records",
+                       atomic_load(&progress->records));
+    }
+}
+
+/* ---- the two passes ---- */
+
 /* First pass: what the records refer to, and thereby where the log ends. */
 static int note_record(void *arg, lsn_no position, const struct op_record *op)
 {
     struct recovery *recovery = arg;
+    come_to(recovery->store, position, 0);
     const bool is_new = position >= recovery->store->control.redo_lsn;
     if (op->txn != 0) {
         return recovery_txn_note(&recovery->txns, position, op, is_new);
@@ -106,6 +152,7 @@ static int replay_record(void *arg, lsn_no position, const struct op_record *op)
     }
     note_time(store, op->time_ns);
     recovery->position = position;
+    come_to(store, position, recovery->records + 1);
     if (++recovery->records % PROGRESS_RECORDS == 0) {
         diag_log(store->diag, DIAG_INFO, "redo: %" PRIu64 " records, log position %" PRIu64, recovery->records,
                  position);
@@ -141,10 +188,31 @@ static void report_done(struct store *store, const struct recovery *recovery, ls
     }
 }
 
+/* RECOVERY-3 */
+static int read_twice(struct store *store, struct recovery *recovery, lsn_no *out_end, bool *out_torn)
+{
+    struct log_reader_options options = recovery->reader;
+    lsn_no segments_end = 0;
+    bool ignored = false;
+    int rc = log_find_end_of_segments(&options, &segments_end);
+    if (rc != 0) {
+        return rc;
+    }
+    enter_phase(store, STORE_PHASE_READ_LOG, segments_end > options.from ? segments_end - options.from : 0);
+    options.out_vouched = &recovery->vouched;
+    rc = log_read(&options, note_record, recovery, out_end, out_torn);
+    if (rc != 0) {
+        return rc;
+    }
+    enter_phase(store, STORE_PHASE_REPLAY, *out_end - options.from);
+    options.until = *out_end;
+    options.out_vouched = NULL;
+    return log_read(&options, replay_record, recovery, out_end, &ignored);
+}
+
 int store_recover(struct store *store)
 {
-    struct log_reader_options options = reader_options(store);
-    struct recovery recovery = {.store = store, .txns = {.store = store}, .reader = options};
+    struct recovery recovery = {.store = store, .txns = {.store = store}, .reader = reader_options(store)};
     lsn_no end = 0;
     bool torn = false;
     const uint64_t start_ns = io_monotonic_ns(store->dev);
@@ -154,15 +222,9 @@ int store_recover(struct store *store)
     }
     diag_log(store->diag, DIAG_INFO, "redo starts at %" PRIu64, store->control.redo_lsn);
     store->recovering = true;
-    options.out_vouched = &recovery.vouched;
-    int rc = log_read(&options, note_record, &recovery, &end, &torn);
-    if (rc == 0) {
-        bool ignored = false;
-        options.until = end;
-        options.out_vouched = NULL;
-        rc = log_read(&options, replay_record, &recovery, &end, &ignored);
-    }
+    const int rc = read_twice(store, &recovery, &end, &torn);
     store->recovering = false;
+    enter_phase(store, STORE_PHASE_CHECKPOINT, 0);
     store_recovery_forget_pages(store);
     recovery_txns_free(&recovery.txns);
     store_sweep_dead(store, "redo");

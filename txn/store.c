@@ -230,6 +230,7 @@ static struct store *store_make(const struct store_options *options)
     store->diag = options->diag;
     store->dir = dir;
     store->read_only = options->read_only;
+    store->progress = options->progress;
     store->background = options->background;
     const uint32_t interval_ms = options->checkpoint_interval_ms;
     store->checkpoint_interval_ns =

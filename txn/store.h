@@ -13,6 +13,7 @@
 
 #include "base/diag.h"
 #include "base/io.h"
+#include "base/progress.h"
 #include "base/types.h"
 #include "bufcache/bufcache.h"
 #include "table/catalog.h"
@@ -35,7 +36,23 @@ struct store_options {
     uint64_t bulk_min_bytes;         /* appends from this size on are logged by reference (COW-4); 0: 512 KiB */
     uint32_t log_segment_size;       /* of a store that is always opened with it (tests); 0: 16 MiB */
     bool read_only;
+    struct store_progress *progress; /* told how far opening is; NULL: nobody watches */
 };
+
+/* How far store_open is with a log that has to be replayed, for another thread to look at. Starts as all zero. */
+struct store_progress {
+    _Atomic enum store_phase {
+        STORE_PHASE_OPEN,       /* no log is replayed (yet) */
+        STORE_PHASE_READ_LOG,   /* what does it refer to, and where does it end? */
+        STORE_PHASE_REPLAY,     /* its records are done again */
+        STORE_PHASE_CHECKPOINT, /* the result is made durable */
+    } phase;
+    _Atomic uint64_t done_bytes,
+        total_bytes;          /* of log, in the phases that read it; while its end is not known, of its files */
+    _Atomic uint64_t records; /* replayed so far */
+};
+/* A progress_look_fn: says it in words. arg: the store_progress. */
+void store_progress_look(void *arg, struct progress_state *out_state);
 
 struct store_mkfs_options {
     struct io_device *dev;

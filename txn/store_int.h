@@ -70,9 +70,10 @@ struct store {
     struct log *log;  /* NULL: read-only, or not open yet */
     lsn_no log_start; /* ceiling of the earlier lives: where this one's may start */
     uint32_t log_segment_size;
-    uint64_t bulk_min_bytes;       /* appends from this size on are logged by reference */
-    uint64_t checkpoint_log_bytes; /* log volume that brings a checkpoint */
-    bool recovering;               /* the log is being replayed: nothing is logged, orphans may be opened */
+    uint64_t bulk_min_bytes;         /* appends from this size on are logged by reference */
+    uint64_t checkpoint_log_bytes;   /* log volume that brings a checkpoint */
+    struct store_progress *progress; /* of opening; NULL: nobody watches */
+    bool recovering;                 /* the log is being replayed: nothing is logged, orphans may be opened */
 
     rel_no first_rel; /* of this life */
     _Atomic rel_no next_rel;
