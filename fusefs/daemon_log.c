@@ -74,8 +74,6 @@ static void emit_to_stderr(enum diag_level level, const char *text, bool erases)
 static void emit(struct diag *diag, enum diag_level level, const char *text)
 {
     const struct daemon_log *log = (const struct daemon_log *)diag;
-    if (log->muted)
-        return;
     if (log->file_fd >= 0)
         emit_to_file(log->file_fd, level, text);
     else if (!log->foreground)
@@ -136,11 +134,6 @@ void daemon_log_take_stderr(const struct daemon_log *log, const char *syslog_pat
 void daemon_log_over_progress(struct daemon_log *log, bool shown)
 {
     log->erases = shown;
-}
-
-void daemon_log_mute(struct daemon_log *log, bool muted)
-{
-    log->muted = muted;
 }
 
 void daemon_log_close(struct daemon_log *log)

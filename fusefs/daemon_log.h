@@ -6,7 +6,7 @@
  * assertion, an abort, a sanitizer, libfuse. It has to arrive although the process is about to end, so no thread is
  * between.
  *
- * Locking: thread-safe; daemon_log_started and daemon_log_mute are called by one thread at a time.
+ * Locking: thread-safe; daemon_log_started and daemon_log_over_progress are called by one thread at a time.
  */
 #ifndef TBLFS_FUSEFS_DAEMON_LOG_H
 #define TBLFS_FUSEFS_DAEMON_LOG_H
@@ -18,7 +18,6 @@ struct daemon_log {
     bool foreground;
     int file_fd; /* -1: no file */
     _Atomic bool started;
-    _Atomic bool muted;
     _Atomic bool erases; /* a line of progress may be on the terminal (base/progress.h) */
 };
 
@@ -32,8 +31,6 @@ void daemon_log_over_progress(struct daemon_log *log, bool shown);
  * takes each write as a message; when syslog is restarted later, they are lost). Stderr stays as it is when neither is
  * there. */
 void daemon_log_take_stderr(const struct daemon_log *log, const char *syslog_path);
-/* Drops lines while a call is tried again whose failure was told already. */
-void daemon_log_mute(struct daemon_log *log, bool muted);
 void daemon_log_close(struct daemon_log *log);
 
 #endif

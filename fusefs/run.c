@@ -197,23 +197,21 @@ static int check_holder(struct fusefs *fs, pid_t holder)
 /* Waits for a holder that is closing: umount(8) returns before the store is closed. */
 static int open_store_waiting(struct fusefs *fs, const struct store_options *options)
 {
-    struct daemon_log *log = &fs->log;
+    struct diag *diag = &fs->log.diag;
     pid_t holder = 0;
-    daemon_log_mute(log, true); /* a holder is told of below, anything else by the call after the loop */
     int rc = store_open(options, &fs->store, &holder);
     for (int waited_ms = 0; rc == -EBUSY && waited_ms < HOLDER_WAIT_MS; waited_ms += HOLDER_RETRY_MS) {
-        daemon_log_mute(log, false);
         if (check_holder(fs, holder) != 0)
             return -EBUSY;
         if (waited_ms == 0)
-            diag_log(&log->diag, DIAG_WARNING, "%s is held by process %ld: waiting up to %d s for it to close",
-                     options->dir, (long)holder, HOLDER_WAIT_MS / 1000);
-        daemon_log_mute(log, true);
+            diag_log(diag, DIAG_WARNING, "%s is held by process %ld: waiting up to %d s for it to close", options->dir,
+                     (long)holder, HOLDER_WAIT_MS / 1000);
         sleep_ms(HOLDER_RETRY_MS);
         rc = store_open(options, &fs->store, &holder);
     }
-    daemon_log_mute(log, false);
-    return rc == 0 ? 0 : store_open(options, &fs->store, &holder);
+    if (rc == -EBUSY)
+        diag_log(diag, DIAG_ERROR, "%s is still held by process %ld", options->dir, (long)holder);
+    return rc;
 }
 
 static void say_open_failed(struct fusefs *fs, int rc)

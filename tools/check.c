@@ -68,14 +68,14 @@ static int open_as(const char *dir, struct findings *findings, bool read_only, s
         .dev = io_real_device(), .diag = &findings->diag, .dir = dir, .read_only = read_only, .progress = &opening};
     pid_t holder = 0;
     show(&progress, store_progress_look, &opening);
-    findings->quiet = true; /* whether it is in use or dirty is no finding */
+    findings->quiet = read_only; /* whether it is dirty is no finding; what a replay meets is */
     int rc = store_open(&options, out_store, &holder);
     findings->quiet = false;
     progress_stop(&progress);
     options.progress = NULL;
     if (rc == -EBUSY) {
         fprintf(stderr, "tblfs: %s is in use by process %ld: unmount it first\n", dir, (long)holder);
-    } else if (rc != 0 && rc != -EROFS && rc != -ENODATA) {
+    } else if (rc != 0 && read_only && rc != -EROFS && rc != -ENODATA) {
         rc = store_open(&options, out_store, NULL); /* again, to be told what is wrong */
     }
     return rc;

@@ -81,11 +81,10 @@ static int lock_take(struct store *store, pid_t *out_holder)
     }
     pid_t holder = 0;
     rc = io_lock(store->lock_file, &holder);
-    if (rc == -EBUSY) {
+    if (rc == -EBUSY && out_holder != NULL) {
+        *out_holder = holder;
+    } else if (rc == -EBUSY) {
         diag_log(store->diag, DIAG_ERROR, "%s: in use by process %d", store->dir, (int)holder);
-        if (out_holder != NULL) {
-            *out_holder = holder;
-        }
     }
     return rc != 0 ? rc : lock_write_pid(store->lock_file);
 }

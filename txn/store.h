@@ -67,8 +67,8 @@ struct store_mkfs_options {
  * is wrong on diag. */
 int store_mkfs(const struct store_mkfs_options *options) WARN_UNUSED;
 
-/* Opens it. -ENODATA: not a tblfs data directory (nothing was touched); -EBUSY: in use, the holder's pid on diag and in
- * *out_holder (may be NULL); -EIO: damaged, what and where on diag; -EPROTO: written by a newer version. */
+/* Opens it. -ENODATA: not a tblfs data directory (nothing was touched); -EBUSY: in use, the holder's pid in
+ * *out_holder, or on diag when that is NULL; -EIO: damaged, what and where on diag; -EPROTO: written by a newer version. */
 int store_open(const struct store_options *options, struct store **out_store, pid_t *out_holder) WARN_UNUSED;
 /* Checkpoint and clean close. The first error is returned; the store is gone either way. Files must be closed (orphans
  * are destroyed). */

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/mount/progress.sh - a mount that replays a log tells a terminal how far it is, and nobody else.
+# tests/mount/progress.sh - a mount that replays a log tells a terminal how far it is, and nobody else; its log has the sum.
 #
 # The replay takes as long as the test wants: it is held where it opens a segment of the log (a permission event of
 # fanotify(7)), until the terminal has the line.
@@ -115,6 +115,8 @@ terminal_is_told_in_the_foreground() {
     watch terminal "$TBLFS" mount "$data" "$mnt" -f
     grep -qE 'replaying the log \[#+\.+\] +[1-9][0-9]?%, [1-9][0-9]* records' "$work/shown" ||
         fail "the terminal sees: $(cat -v "$work/shown")"
+    grep -qE 'redo done at [0-9]+.*: [0-9]+ ms, [1-9][0-9]* records' "$work/shown" ||
+        fail "the replay is not told: $(cat -v "$work/shown")"
     content_is_there
     ok terminal_is_told_in_the_foreground
 }
@@ -123,6 +125,7 @@ no_terminal_is_told_nothing() {
     killed_store
     watch pipe "$TBLFS" mount "$data" "$mnt" -o "log=$work/log"
     same "output" "$(cat "$work/shown")" ""
+    grep -qE 'redo done at [0-9]+.*: [0-9]+ ms, [1-9][0-9]* records' "$work/log" || fail "the log does not tell the replay"
     content_is_there
     ok no_terminal_is_told_nothing
 }
