@@ -50,10 +50,14 @@ struct content_bulk {
     unsigned count;
 };
 bool content_plan_bulk(const struct content_plan *plan, struct content_bulk *out_bulk);
-/* Appends leaves that are on disk already, full ones (replay of such a write). Their blocks are allocated in the map.
- * The leaf at the end must be full. */
+/* Appends leaves that there are already (replay of such a write, or those of another tree of this relation). Their blocks are allocated in
+ * the map. */
+struct content_leaf {
+    struct page_ptr ptr;
+    uint32_t bytes;
+};
 int content_plan_graft(struct view *view, struct relation *relation, const struct content_root *root,
-                       const struct page_ptr *leaves, unsigned count, struct frame_budget *budget,
+                       const struct content_leaf *leaves, unsigned count, struct frame_budget *budget,
                        struct content_plan **out_plan) WARN_UNUSED;
 /* Cuts to new_bytes, or extends with a hole. */
 int content_plan_resize(struct view *view, struct relation *relation, const struct content_root *root,
@@ -89,6 +93,12 @@ uint32_t content_pieces_pins(uint64_t size_bytes);
 int content_read_pieces(struct relation *relation, const struct content_root *root, uint64_t offset, size_t size,
                         struct content_pieces *out_pieces) WARN_UNUSED;
 void content_pieces_release(struct content_pieces *pieces); /* unpins, frees the arrays; callable without any lock */
+
+/* Visits the leaves that overlap [from, end), in order, in groups of neighbours; start: offset of the first one's first byte. Non-zero
+ * stops and is handed on. -ENODATA: there is a hole. */
+typedef int content_leaf_fn(void *arg, const struct content_leaf *leaves, unsigned count, uint64_t start);
+int content_each_leaf(struct relation *relation, const struct content_root *root, uint64_t from, content_leaf_fn *fn,
+                      void *arg) WARN_UNUSED;
 
 /* Reads what a plan that changes [from, to) will look at, so that it waits for no disk: the inner pages over the range,
  * and the leaves that it cuts or touches. The file lock is held, exclusively if it is to be of use. */

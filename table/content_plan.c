@@ -338,7 +338,7 @@ int content_plan_write(struct view *view, struct relation *relation, const struc
 }
 
 int content_plan_graft(struct view *view, struct relation *relation, const struct content_root *root,
-                       const struct page_ptr *leaves, unsigned count, struct frame_budget *budget,
+                       const struct content_leaf *leaves, unsigned count, struct frame_budget *budget,
                        struct content_plan **out_plan)
 {
     if (count > (CONTENT_MAX_BYTES - root->bytes) / PAGE_PAYLOAD_SIZE)
@@ -349,7 +349,7 @@ int content_plan_graft(struct view *view, struct relation *relation, const struc
         return err;
     struct entry_list list = {0};
     for (unsigned i = 0; i < count && err == 0; i++)
-        err = entry_list_append(&list, (struct tree_entry){.ptr = leaves[i], .bytes = PAGE_PAYLOAD_SIZE});
+        err = entry_list_append(&list, (struct tree_entry){.ptr = leaves[i].ptr, .bytes = leaves[i].bytes});
     plan->leaves_added = count;
     if (err == 0)
         err = plan_splice(plan, root->bytes, root->bytes, &list);

@@ -135,3 +135,40 @@ int content_check(struct diag *diag, struct relation *relation, const struct con
         return content_damage(&job.tree, root->ptr.block, "content leaves", root->leaves, job.leaves);
     return err;
 }
+
+/* ---- leaves in order ---- */
+
+struct leaf_job {
+    content_leaf_fn *fn;
+    void *arg;
+};
+
+static int hand_out_leaves(void *arg, const struct tree_entry *entries, unsigned count, uint64_t start)
+{
+    const struct leaf_job *job = arg;
+    struct content_leaf leaves[CONTENT_WALK_LEAVES];
+    for (unsigned i = 0; i < count; i++)
+        leaves[i] = (struct content_leaf){.ptr = entries[i].ptr, .bytes = (uint32_t)entries[i].bytes};
+    return job->fn(job->arg, leaves, count, start);
+}
+
+static int refuse_hole(void *arg, uint64_t start, uint64_t bytes)
+{
+    (void)arg;
+    (void)start;
+    (void)bytes;
+    return -ENODATA;
+}
+
+int content_each_leaf(struct relation *relation, const struct content_root *root, uint64_t from, content_leaf_fn *fn,
+                      void *arg)
+{
+    struct leaf_job job = {.fn = fn, .arg = arg};
+    const struct content_walk walk = {.tree = content_tree_of(relation),
+                                      .from = from,
+                                      .to = root->bytes,
+                                      .leaves = hand_out_leaves,
+                                      .hole = refuse_hole,
+                                      .arg = &job};
+    return from < root->bytes ? content_walk(&walk, root) : 0;
+}

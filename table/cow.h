@@ -130,8 +130,8 @@ void view_publish(struct view *view);
 /* The live tree takes over the content of a table of `view`: the blocks of `relation` that are private to the view are the live tree's,
  * and what the view replaced in it leaves the live tree. */
 void view_hand_over_relation(struct view *view, struct relation *relation);
-/* One private block is the live tree's. */
-void view_hand_over_block(struct view *view, struct relation *relation, block_no block);
+/* Private blocks in a row are the live tree's. */
+void view_hand_over_run(struct view *view, struct relation *relation, block_no first, uint32_t count);
 /* Bytes in blocks that are private to the view. */
 uint64_t view_private_bytes(struct view *view);
 

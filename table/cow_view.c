@@ -247,9 +247,9 @@ void view_hand_over_relation(struct view *view, struct relation *relation)
     retire_replaced(view, relation);
 }
 
-void view_hand_over_block(struct view *view, struct relation *relation, block_no block)
+void view_hand_over_run(struct view *view, struct relation *relation, block_no first, uint32_t count)
 {
-    const bool was_private = private_blocks_clear(view, relation, block, 1);
+    const bool was_private = private_blocks_clear(view, relation, first, count);
     assert(was_private);
     (void)was_private;
 }

@@ -374,10 +374,13 @@ static int plan_take_over(struct op_run *run, void *arg)
     return rc != 0 ? rc : inode_batch_put(&run->batch, &inode);
 }
 
-static int add_hand_over(struct publish *publish, const struct inode *inode)
+/* count 0: all of the relation. */
+static int add_hand_over(struct publish *publish, struct relation *relation, block_no first, uint32_t count)
 {
-    struct relation *relation = NULL;
-    if (inode->rel == REL_NONE) {
+    struct hand_over *last = publish->hand_over_count > 0 ? &publish->hand_overs[publish->hand_over_count - 1] : NULL;
+    if (last != NULL && count > 0 && last->count > 0 && last->relation == relation &&
+        last->first + last->count == first) {
+        last->count += count;
         return 0;
     }
     struct hand_over *list =
@@ -386,9 +389,21 @@ static int add_hand_over(struct publish *publish, const struct inode *inode)
         return -ENOMEM;
     }
     publish->hand_overs = list;
-    const int rc = relation_open(publish->store->cache, inode->ts, inode->rel, &relation);
+    relation_ref(relation);
+    list[publish->hand_over_count++] = (struct hand_over){.relation = relation, .first = first, .count = count};
+    return 0;
+}
+
+static int add_hand_over_of(struct publish *publish, const struct inode *inode)
+{
+    struct relation *relation = NULL;
+    if (inode->rel == REL_NONE) {
+        return 0;
+    }
+    int rc = relation_open(publish->store->cache, inode->ts, inode->rel, &relation);
     if (rc == 0) {
-        list[publish->hand_over_count++] = (struct hand_over){.relation = relation};
+        rc = add_hand_over(publish, relation, 0, 0);
+        relation_unref(relation);
     }
     return rc;
 }
@@ -397,10 +412,10 @@ static int take_over(struct publish *publish, struct take_over_arg *ta)
 {
     int rc = store_op_run(publish->store, publish->view, OP_WRITE, plan_take_over, ta);
     if (rc == 0) {
-        rc = add_hand_over(publish, &ta->own);
+        rc = add_hand_over_of(publish, &ta->own);
     }
     if (rc == 0 && !ta->touched->created && ta->base.rel != ta->own.rel) {
-        rc = add_hand_over(publish, &ta->base);
+        rc = add_hand_over_of(publish, &ta->base);
     }
     return rc;
 }
@@ -427,46 +442,104 @@ static int merge_under_catalog(struct op_run *run, ino_no ino, struct content_ro
     return rc == 0 ? op_finish(run) : rc;
 }
 
-/* Appends bytes to a table of the new live tree. */
-static int merge_bytes(struct publish *publish, ino_no ino, struct relation *relation, const void *bytes, size_t size,
-                       int64_t mtime_ns)
+/* What is appended to a table of the new live tree: bytes, or leaves of the transaction. */
+struct addition {
+    const void *bytes; /* NULL: leaves */
+    size_t size;
+    const struct content_leaf *leaves;
+    unsigned count;
+};
+
+struct merge {
+    struct publish *publish;
+    ino_no ino;
+    struct relation *from, *to;
+    const struct content_root *own;
+    int64_t mtime_ns;
+    uint64_t done; /* bytes of the transaction's content that the live tree has */
+};
+
+static int merge_addition(struct merge *merge, const struct addition *addition)
 {
+    struct publish *publish = merge->publish;
     struct op_run run;
     struct inode inode;
     bool exists = false;
-    int rc = op_begin(&run, publish->store, publish->view, OP_WRITE, NULL, STORE_BATCH_EDITS, size, 0, true);
+    int rc = op_begin(&run, publish->store, publish->view, OP_WRITE, NULL, STORE_BATCH_EDITS, addition->size, 0, true);
     if (rc != 0) {
         return rc;
     }
-    rc = exists_with_name(publish->view, ino, &inode, &exists);
-    if (rc == 0) {
-        const struct content_root root = store_content_root(&inode);
-        rc = content_plan_write(publish->view, relation, &root, root.bytes, bytes, size, &run.budget, &run.content);
+    rc = exists_with_name(publish->view, merge->ino, &inode, &exists);
+    const struct content_root root = store_content_root(&inode);
+    if (rc == 0 && addition->bytes != NULL) {
+        rc = content_plan_write(publish->view, merge->to, &root, root.bytes, addition->bytes, addition->size,
+                                &run.budget, &run.content);
+    } else if (rc == 0) {
+        rc = content_plan_graft(publish->view, merge->to, &root, addition->leaves, addition->count, &run.budget,
+                                &run.content);
     }
     if (rc == 0) {
-        rc = merge_under_catalog(&run, ino, content_plan_root(run.content), mtime_ns);
+        rc = merge_under_catalog(&run, merge->ino, content_plan_root(run.content), merge->mtime_ns);
     }
     return op_end(&run, rc);
+}
+
+/* Copies the transaction's bytes up to `end`. */
+static int merge_bytes(struct merge *merge, uint64_t end)
+{
+    uint8_t *bytes = malloc(MERGE_CHUNK_BYTES);
+    int rc = bytes != NULL ? 0 : -ENOMEM;
+    while (rc == 0 && merge->done < end) {
+        struct addition addition = {.bytes = bytes};
+        const uint64_t left = end - merge->done;
+        rc = content_read(merge->from, merge->own, merge->done, bytes,
+                          left < MERGE_CHUNK_BYTES ? (size_t)left : MERGE_CHUNK_BYTES, &addition.size);
+        if (rc == 0) {
+            rc = merge_addition(merge, &addition);
+        }
+        merge->done += addition.size;
+    }
+    free(bytes);
+    return rc;
+}
+
+/* Leaves of which the transaction's base has no byte are taken over as they are. */
+static int merge_leaves(void *arg, const struct content_leaf *leaves, unsigned count, uint64_t start)
+{
+    struct merge *merge = arg;
+    int rc = 0;
+    while (count > 0 && start < merge->done) { /* holds rows of the base as well */
+        start += leaves->bytes;
+        leaves++;
+        count--;
+    }
+    if (count == 0) {
+        return 0;
+    }
+    rc = merge_bytes(merge, start);
+    if (rc == 0) {
+        rc = merge_addition(merge, &(struct addition){.leaves = leaves, .count = count});
+    }
+    for (unsigned i = 0; i < count && rc == 0; i++) {
+        rc = add_hand_over(merge->publish, merge->from, leaves[i].ptr.block, 1);
+        merge->done += leaves[i].bytes;
+    }
+    return rc;
 }
 
 static int merge_from(struct publish *publish, const struct take_over_arg *ta, struct relation *from,
                       struct relation *to)
 {
     const struct content_root root = store_content_root(&ta->own);
-    uint8_t *bytes = malloc(MERGE_CHUNK_BYTES);
-    uint64_t done = ta->base.size_bytes;
-    int rc = bytes != NULL ? 0 : -ENOMEM;
-    while (rc == 0 && done < root.bytes) {
-        const uint64_t left = root.bytes - done;
-        size_t got = 0;
-        rc = content_read(from, &root, done, bytes, left < MERGE_CHUNK_BYTES ? (size_t)left : MERGE_CHUNK_BYTES, &got);
-        if (rc == 0) {
-            rc = merge_bytes(publish, ta->touched->ino, to, bytes, got, ta->own.mtime_ns);
-        }
-        done += got;
-    }
-    free(bytes);
-    return rc;
+    struct merge merge = {.publish = publish,
+                          .ino = ta->touched->ino,
+                          .from = from,
+                          .to = to,
+                          .own = &root,
+                          .mtime_ns = ta->own.mtime_ns,
+                          .done = ta->base.size_bytes};
+    const int rc = from == to ? content_each_leaf(from, &root, merge.done, merge_leaves, &merge) : 0;
+    return rc != 0 && rc != -ENODATA ? rc : merge_bytes(&merge, root.bytes);
 }
 
 /* The rows that the transaction appended follow those that others did. */
@@ -538,7 +611,12 @@ void publish_swap_locked(struct publish *publish)
     struct store *store = publish->store;
     view_publish(publish->view);
     for (size_t i = 0; i < publish->hand_over_count; i++) {
-        view_hand_over_relation(publish->txn->view, publish->hand_overs[i].relation);
+        const struct hand_over *given = &publish->hand_overs[i];
+        if (given->count == 0) {
+            view_hand_over_relation(publish->txn->view, given->relation);
+        } else if (!PLANT(MERGED_TAIL_FREED_TWICE)) {
+            view_hand_over_run(publish->txn->view, given->relation, given->first, given->count);
+        }
     }
     atomic_fetch_add(&store->inode_count, (uint64_t)publish->inode_delta);
     atomic_fetch_add(&store->root_swaps, 1);

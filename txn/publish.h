@@ -15,6 +15,8 @@
 /* Something private to the transaction that the live tree takes over. */
 struct hand_over {
     struct relation *relation; /* a reference */
+    block_no first;
+    uint32_t count; /* blocks in a row; 0: all of the relation */
 };
 
 struct publish {

@@ -646,13 +646,13 @@ static int replay_page_by_value(struct store_file *file, const struct op_record 
 
 static int replay_pages(struct store_file *file, const struct op_record *record, const struct content_change *pages)
 {
-    const struct page_ptr *leaves = (const struct page_ptr *)pages->bytes;
+    const struct content_leaf *leaves = (const struct content_leaf *)pages->bytes;
     int rc = 0;
     if (!file->store->recovery_by_value) {
         return change_run(pages);
     }
     for (uint64_t i = 0; i < pages->size && rc == 0; i++) {
-        rc = replay_page_by_value(file, record, leaves[i], pages->offset + i * PAGE_PAYLOAD_SIZE);
+        rc = replay_page_by_value(file, record, leaves[i].ptr, pages->offset + i * PAGE_PAYLOAD_SIZE);
     }
     return rc;
 }
@@ -665,12 +665,12 @@ static int replay_write_pages(struct store_file *file, const struct op_record *r
     if (record->head_bytes > record->data.size || count == 0 || count > UINT32_MAX) {
         return -EBADMSG;
     }
-    struct page_ptr *leaves = calloc(count, sizeof leaves[0]);
+    struct content_leaf *leaves = calloc(count, sizeof leaves[0]);
     if (leaves == NULL) {
         return -ENOMEM;
     }
     for (size_t i = 0; i < count; i++) {
-        leaves[i] = disk_page_ptr_get(&disk[i]);
+        leaves[i] = (struct content_leaf){.ptr = disk_page_ptr_get(&disk[i]), .bytes = PAGE_PAYLOAD_SIZE};
     }
     struct content_change pages = change_of_record(file, record);
     struct content_change head = pages;

@@ -375,6 +375,159 @@ static void appends_on_both_sides_merge(void **state)
     expect(rig, store_live(rig->store), "empty", "t\nm\n");
 }
 
+/* `lines` rows that say whose they are. */
+static char *rows(const char *who, unsigned lines)
+{
+    const size_t capacity = (size_t)lines * 40 + 1;
+    char *text = malloc(capacity);
+    size_t size = 0;
+    assert_non_null(text);
+    text[0] = '\0';
+    for (unsigned i = 0; i < lines; i++) {
+        size += (size_t)snprintf(text + size, capacity - size, "%s row number %u\n", who, i);
+    }
+    return text;
+}
+
+static void expect_large(struct rig *rig, struct view *view, const char *path, const char *const *parts, unsigned count)
+{
+    struct store_file *file = open_path(rig, view, path);
+    uint64_t offset = 0;
+    for (unsigned i = 0; i < count; i++) {
+        const size_t want = strlen(parts[i]);
+        char *got = malloc(want + 1);
+        size_t size = 0;
+        assert_non_null(got);
+        assert_int_equal(store_read(file, offset, got, want, &size), 0);
+        assert_int_equal(size, want);
+        assert_memory_equal(got, parts[i], want);
+        offset += want;
+        free(got);
+    }
+    struct store_attr attr;
+    assert_int_equal(store_file_getattr(file, &attr), 0);
+    assert_int_equal(attr.size_bytes, offset);
+    store_file_close(file);
+}
+
+/* Whole leaves of the one are grafted behind what the other appended. */
+static void large_appends_on_both_sides_merge(void **state)
+{
+    RIG;
+    char *base = rows("base", 300);
+    char *mine = rows("mine", 20000);
+    char *theirs = rows("theirs", 5000);
+    const char *const parts[] = {base, theirs, mine, "last\n"};
+    assert_int_equal(append(rig, live, "t", base), 0);
+    struct store_txn *txn = begin(rig);
+    struct store_file *inside = open_path(rig, store_txn_view(txn), "t");
+    assert_int_equal(append(rig, store_txn_view(txn), "t", mine), 0);
+    assert_int_equal(append(rig, live, "t", theirs), 0);
+    check(rig);
+    assert_int_equal(commit(txn), 0);
+    expect_large(rig, live, "t", parts, 3);
+    check(rig);
+    assert_int_equal(append(rig, live, "t", "last\n"), 0);
+    char *got = malloc(strlen(mine));
+    size_t size = 0;
+    assert_int_equal(store_read(inside, strlen(base), got, strlen(mine), &size), 0);
+    assert_int_equal(size, strlen(mine));
+    assert_memory_equal(got, mine, size);
+    free(got);
+    store_file_close(inside);
+    store_txn_put(txn);
+    check(rig);
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    check(rig);
+    expect_large(rig, live, "t", parts, 4);
+    kill_and_reopen(rig);
+    expect_large(rig, store_live(rig->store), "t", parts, 4);
+    free(base);
+    free(mine);
+    free(theirs);
+}
+
+/* The same, replayed. */
+static void large_merge_is_replayed(void **state)
+{
+    RIG;
+    char *mine = rows("mine", 20000);
+    char *theirs = rows("theirs", 5000);
+    const char *const parts[] = {theirs, mine};
+    struct store_txn *txn = begin(rig);
+    assert_int_equal(make(rig, live, "other", S_IFREG | 0644), 0);
+    assert_int_equal(make(rig, live, "t", S_IFREG | 0644), 0);
+    store_txn_put(txn);
+    txn = begin(rig);
+    assert_int_equal(append(rig, store_txn_view(txn), "t", mine), 0);
+    assert_int_equal(append(rig, live, "t", theirs), 0);
+    must_commit(txn);
+    kill_and_reopen(rig);
+    expect_large(rig, store_live(rig->store), "t", parts, 2);
+    free(mine);
+    free(theirs);
+}
+
+/* A relation that was made in a transaction and dropped in it is gone once, whatever becomes of the transaction. */
+static void relation_made_and_dropped_inside_is_dropped_once(void **state)
+{
+    RIG;
+    char *text = rows("inside", 2000);
+    for (unsigned round = 0; round < 2; round++) {
+        struct store_txn *txn = begin(rig);
+        struct view *own = store_txn_view(txn);
+        assert_int_equal(append(rig, own, "made", text), 0);
+        assert_int_equal(rewrite(rig, own, "made", "again\n"), 0);
+        assert_int_equal(append(rig, own, "gone", text), 0);
+        assert_int_equal(remove_path(rig, own, "gone"), 0);
+        check(rig);
+        if (round == 0) {
+            store_txn_put(txn);
+        } else {
+            must_commit(txn);
+        }
+        check(rig);
+        assert_int_equal(store_checkpoint(rig->store), 0);
+        assert_int_equal(store_checkpoint(rig->store), 0);
+    }
+    expect(rig, live, "made", "again\n");
+    kill_and_reopen(rig);
+    expect(rig, store_live(rig->store), "made", "again\n");
+    free(text);
+}
+
+/* Its old relation number is found in the snapshot, its new one in the live tree: no block is handed out twice. */
+static void rewritten_table_and_snapshot_share_a_relation(void **state)
+{
+    RIG;
+    char *text = rows("first", 3000);
+    char *more = rows("more", 3000);
+    const char *const before[] = {text};
+    assert_int_equal(append(rig, live, "t", text), 0);
+    assert_int_equal(store_snapshot_create(rig->store, name_of("s")), 0);
+    struct store_txn *txn = begin(rig);
+    struct store_file *file = open_path(rig, store_txn_view(txn), "t");
+    uint64_t end = 0;
+    assert_int_equal(store_write(file, 10000, "X", 1, 0, &end), 0);
+    store_file_close(file);
+    must_commit(txn);
+    assert_int_equal(store_close(rig->store), 0);
+    open_store(rig);
+    live = store_live(rig->store);
+    assert_int_equal(append(rig, live, "t", more), 0);
+    check(rig);
+    struct store_snapshot *snapshot = NULL;
+    assert_int_equal(store_snapshot_get(rig->store, name_of("s"), &snapshot), 0);
+    expect_large(rig, store_snapshot_view(snapshot), "t", before, 1);
+    store_snapshot_put(snapshot);
+    assert_int_equal(store_snapshot_drop(rig->store, name_of("s")), 0);
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    check(rig);
+    free(text);
+    free(more);
+}
+
 static void appends_without_newline_conflict(void **state)
 {
     RIG;
@@ -623,6 +776,10 @@ int main(void)
         CASE(rewritten_table_has_a_new_inode_under_all_its_names),
         CASE(open_reader_goes_on_with_the_old_version),
         CASE(appends_on_both_sides_merge),
+        CASE(large_appends_on_both_sides_merge),
+        CASE(large_merge_is_replayed),
+        CASE(relation_made_and_dropped_inside_is_dropped_once),
+        CASE(rewritten_table_and_snapshot_share_a_relation),
         CASE(appends_without_newline_conflict),
         CASE(overwrites_conflict),
         CASE(lock_file_made_and_removed_conflicts_either_way),
