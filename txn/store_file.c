@@ -4,7 +4,7 @@
  * An open file is one object for an (inode, view), counted. It holds the content's lock and relation. The last close
  * takes it off the table, and destroys the inode if its last name is gone (STORE-4).
  *
- * Locking: files_lock guards the table, refs and orphan. Opening holds the view's catalog lock shared meanwhile,
+ * Locking: files_lock guards the table, the list of replaced ones, refs and orphan. Opening holds the view's catalog lock shared meanwhile,
  * unlinking holds it exclusively: an inode is either found by the one or found open by the other.
  */
 #include "txn/store_txn.h"
@@ -130,6 +130,18 @@ int store_file_open(struct store *store, struct view *view, ino_no ino, struct s
     return rc;
 }
 
+static void unlink_replaced_locked(struct store_file *file)
+{
+    if (atomic_load(&file->old) == NULL) {
+        return;
+    }
+    struct store_file **link = &file->store->replaced;
+    while (*link != file) {
+        link = &(*link)->next_replaced;
+    }
+    *link = file->next_replaced;
+}
+
 void store_file_close(struct store_file *file)
 {
     struct store *store = file->store;
@@ -142,6 +154,7 @@ void store_file_close(struct store_file *file)
             link = &(*link)->next;
         }
         *link = file->next;
+        unlink_replaced_locked(file);
         store->open_files--;
         count_open(file->view, -1);
     }
@@ -174,10 +187,12 @@ int store_file_getattr(struct store_file *file, struct store_attr *out_attr)
 
 bool store_file_replaced(struct store_file *file, ino_no *out_ino)
 {
+    mutex_lock(&file->store->files_lock);
     const bool replaced = atomic_load(&file->old) != NULL;
     if (replaced) {
         *out_ino = file->replaced_by;
     }
+    mutex_unlock(&file->store->files_lock);
     return replaced;
 }
 
@@ -195,10 +210,17 @@ struct store_file *store_file_find(struct store *store, struct view *view, ino_n
 void store_file_replace(struct store *store, ino_no ino, ino_no new_ino, struct old_version *old)
 {
     mutex_lock(&store->files_lock);
+    for (struct store_file *earlier = store->replaced; earlier != NULL; earlier = earlier->next_replaced) {
+        if (earlier->replaced_by == ino) {
+            earlier->replaced_by = new_ino;
+        }
+    }
     struct store_file *file = find_locked(store, store_live(store), ino);
     if (file != NULL) {
         atomic_fetch_add(&old->refs, 1);
         file->replaced_by = new_ino;
+        file->next_replaced = store->replaced;
+        store->replaced = file;
         atomic_store(&file->old, old);
     }
     mutex_unlock(&store->files_lock);

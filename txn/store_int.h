@@ -45,11 +45,12 @@ struct store_file {
     struct relation *relation; /* of the content, NULL: none yet; changed under `lock` exclusively */
     /* guarded by store->files_lock: */
     struct store_file *next;
+    struct store_file *next_replaced; /* store->replaced */
+    ino_no replaced_by;               /* the inode that has its names since a commit replaced it */
     uint32_t refs;
     bool orphan; /* its last name is gone */
     /* set once, with the catalog lock of the live view held exclusively: */
     _Atomic(struct old_version *) old; /* a commit replaced the table: this is what the file shows */
-    ino_no replaced_by;                /* the inode that has its names since then */
 };
 
 struct store {
@@ -102,6 +103,7 @@ struct store {
 
     struct mutex files_lock; /* LOCK_RANK_FILE_TABLE */
     struct store_file *files[STORE_FILE_BUCKETS];
+    struct store_file *replaced; /* those of tables that a commit replaced */
     uint32_t open_files;
 
     struct mutex sweeps_lock; /* LOCK_RANK_LEAF */
@@ -263,8 +265,8 @@ void store_file_free(struct store_file *file);
 bool store_file_is_open(struct store *store, struct view *view, ino_no ino);
 /* An open file of the inode, with a reference; NULL: there is none. */
 struct store_file *store_file_find(struct store *store, struct view *view, ino_no ino);
-/* A commit replaced the table: if it is open, its file shows the old version from here on (and has a reference to it). The catalog
- * lock of the live view is held exclusively. */
+/* A commit replaced the table: if it is open, its file shows the old version from here on (and has a reference to it). Those that it
+ * had replaced itself learn its successor. The catalog lock of the live view is held exclusively. */
 void store_file_replace(struct store *store, ino_no ino, ino_no new_ino, struct old_version *old);
 /* Its last close destroys it. False: that close has come already, the caller destroys it. */
 bool store_file_mark_orphan(struct store *store, struct view *view, ino_no ino);

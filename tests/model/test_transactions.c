@@ -353,6 +353,14 @@ static void open_reader_goes_on_with_the_old_version(void **state)
     store_txn_put(txn);
     expect_file(reader, "one\n");
     store_file_close(orphan);
+    txn = begin(rig);
+    assert_int_equal(rewrite(rig, store_txn_view(txn), "t", "four\n"), 0);
+    must_commit(txn);
+    struct store_file *successor = open_path(rig, live, "t");
+    assert_true(store_file_replaced(reader, &now)); /* though the version in between was not open */
+    assert_int_equal(now, store_file_ino(successor));
+    store_file_close(successor);
+    expect_file(reader, "one\n");
     store_file_close(reader);
 }
 
