@@ -35,6 +35,7 @@ enum lock_rank {
     LOCK_RANK_PARTITION,    /* one partition of the page hash */
     LOCK_RANK_FREE_LIST,    /* free frames, frame quota */
     LOCK_RANK_LOG,          /* log buffer */
+    LOCK_RANK_TRANSACTIONS, /* fusefs: open and aborted transactions */
     LOCK_RANK_NODES,        /* fusefs: node table */
     LOCK_RANK_LEAF,         /* nothing is taken under it */
 };

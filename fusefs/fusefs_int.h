@@ -13,7 +13,9 @@
 #include "fusefs/daemon_log.h"
 #include "fusefs/nodes.h"
 #include "fusefs/roots.h"
+#include "fusefs/transactions.h"
 #include "fusefs/virtual.h"
+#include "fusefs/workers.h"
 #include "txn/store.h"
 
 struct handle;
@@ -25,13 +27,20 @@ struct fusefs {
     struct store *store;
     struct node_table *nodes;
     struct fuse_session *session;
-    struct mutex handles_lock;   /* LOCK_RANK_LEAF */
-    struct handle *handles;      /* all open ones, guarded by handles_lock */
+    struct workers *workers;
+    struct mutex handles_lock; /* LOCK_RANK_LEAF */
+    struct handle *handles;    /* all open ones, guarded by handles_lock */
+    struct condvar writer_closed;
+    struct telling *tellings;    /* commits that the kernel is being told of, guarded by tellings_lock */
+    struct mutex tellings_lock;  /* LOCK_RANK_LEAF */
     _Atomic bool dropped_logged; /* that a page write-back was dropped was said once */
     int64_t started_ns;          /* wall clock */
     struct mutex syncs_lock;     /* LOCK_RANK_LEAF */
     struct condvar syncs_done;
-    unsigned syncs_waiting;                        /* replies that wait for a sync, guarded by syncs_lock */
+    unsigned syncs_waiting;         /* replies that wait for a sync, guarded by syncs_lock */
+    struct mutex transactions_lock; /* LOCK_RANK_TRANSACTIONS */
+    struct condvar transactions_unclaimed;
+    struct transaction *transactions;              /* open and aborted ones, guarded by transactions_lock */
     _Atomic int64_t roots_changed_ns[ROOTS_COUNT]; /* mtimes of MNT/.snap and MNT/.txn */
 };
 
@@ -48,6 +57,8 @@ void attr_to_stat(const struct node_tree *tree, const struct store_attr *attr, s
 /* Enters the node (one lookup) and fills in a reply that the kernel may keep. The tree is held. -ENOMEM. */
 int entry_make(struct fusefs *fs, struct node_tree *tree, const struct store_attr *attr,
                struct fuse_entry_param *out_entry) WARN_UNUSED;
+/* How long the kernel may keep attributes. */
+double attr_timeout_s(const struct node_tree *tree, ino_no ino);
 /* Answers with an entry for `attr`. */
 void reply_entry(fuse_req_t req, struct node_tree *tree, const struct store_attr *attr);
 /* -ENOENT of a call on a node means that its inode is gone: ESTALE makes the kernel walk the path again. */
@@ -61,6 +72,8 @@ bool name_is_too_long(const char *name);
 bool name_is_commit(const char *name);
 /* May names in this directory, and other things of this node, be changed? 0, or -EROFS; of virtual ones what their kind says. */
 int node_check_names(const struct node_identity *dir) WARN_UNUSED;
+/* Content: node_check_writable; attributes too: node_check_attributes (of a transaction's own directory: -EPERM). */
+int node_check_attributes(const struct node_identity *node) WARN_UNUSED;
 int node_check_writable(const struct node_identity *node) WARN_UNUSED;
 /* May `name` be made in (or moved into) that directory? 0, or -EBUSY, -EINVAL, -ENAMETOOLONG, or as node_check_names. */
 int name_check_new(const struct node_identity *dir, const char *name) WARN_UNUSED;
@@ -68,8 +81,8 @@ int name_check_new(const struct node_identity *dir, const char *name) WARN_UNUSE
 int name_check_old(const struct node_identity *dir, const char *name) WARN_UNUSED;
 /* May it be looked up in the store? 0, -ENOENT or -ENAMETOOLONG. */
 int name_check_lookup(const struct node_identity *dir, const char *name) WARN_UNUSED;
-/* What a name at the root leads to, if it is one of tblfs's own. NULL: it is not. The function answers. */
-typedef void name_lookup_fn(fuse_req_t req);
+/* What a name at a root leads to, if it is one of tblfs's own. NULL: it is not. The function answers. */
+typedef void name_lookup_fn(fuse_req_t req, const struct node_identity *root);
 name_lookup_fn *name_own_lookup(const struct node_identity *dir, const char *name);
 
 /* ---- open files (handles.c) ---- */
@@ -78,6 +91,9 @@ struct handle {
     uint64_t node_id;
     struct open_file *open; /* NULL: virtual */
     bool read_write;        /* guards appends (fusefs/append_guard.h) */
+    bool writes;            /* open for writing */
+    bool receipt;           /* virtual: takes writes and forgets them */
+    pid_t pid;              /* who opened it */
     char *text;             /* virtual: content as of open */
     size_t text_size;
     struct handle *prev, *next; /* fs->handles */
@@ -88,15 +104,35 @@ static inline struct handle *handle_of(const struct fuse_file_info *fi)
     return (struct handle *)(uintptr_t)fi->fh;
 }
 
-/* Opens the node's file (or shares it, when it is open) and makes a handle. -ESTALE, -ENOMEM, -EIO... */
-int handle_open(struct fusefs *fs, const struct node_identity *node, bool read_write,
+void handles_init(struct fusefs *fs);
+void handles_destroy(struct fusefs *fs);
+/* Opens the node's file (or shares it, when it is open) and makes a handle. access: O_RDONLY, O_WRONLY, O_RDWR. -EBUSY: for writing,
+ * in a transaction that is being committed; -ESTALE, -ENOMEM, -EIO... */
+int handle_open(struct fusefs *fs, const struct node_identity *node, int access, pid_t pid,
                 struct handle **out_handle) WARN_UNUSED;
 /* A handle with a text of its own, which it takes over (also on failure: it is freed). */
 int handle_open_text(struct fusefs *fs, uint64_t node_id, char *text, size_t text_size,
                      struct handle **out_handle) WARN_UNUSED;
+/* One that takes writes and forgets them. */
+int handle_open_receipt(struct fusefs *fs, uint64_t node_id, struct handle **out_handle) WARN_UNUSED;
 void handle_close(struct fusefs *fs, struct handle *handle);
+/* Waits until nobody has a file of that transaction's tree open for writing, and lets nobody open one then. -EBUSY: somebody still has
+ * after that time. */
+int handles_shut_writers_out(struct fusefs *fs, struct transaction *transaction, uint64_t timeout_ms) WARN_UNUSED;
+void handles_let_writers_in(struct fusefs *fs, struct transaction *transaction);
+/* Those who have a file of that tree open for writing. malloc'd; *out_count 0: NULL. -ENOMEM. */
+struct handle_writer {
+    pid_t pid;
+    ino_no st_ino;
+};
+int handles_list_writers(struct fusefs *fs, struct transaction *transaction, struct handle_writer **out_writers,
+                         size_t *out_count) WARN_UNUSED;
+/* Ids of the nodes of live files that are open for reading and writing, each once or more. malloc'd. */
+int handles_list_read_write(struct fusefs *fs, uint64_t **out_ids, size_t *out_count) WARN_UNUSED;
 /* At the end: closes what the kernel never released. */
 void handles_close_all(struct fusefs *fs);
+/* The node's open file with one more use, opened if need be. */
+int open_file_get(struct fusefs *fs, const struct node_identity *node, struct open_file **out_open) WARN_UNUSED;
 /* Gives back a use that node_open_use gave. */
 void open_file_unuse(struct fusefs *fs, uint64_t node_id);
 /* A write took set-user-id bits away, if there were any. After a write the kernel asks for size and times again, but
@@ -117,16 +153,24 @@ void reply_when_durable(fuse_req_t req, size_t written);
 /* ---- MNT/.tblfs (system_tables.c) ---- */
 
 extern const struct virtual_kind system_tables_kind;
-void system_lookup_directory(fuse_req_t req);
+void system_lookup_directory(fuse_req_t req, const struct node_identity *root);
 
 /* ---- MNT/.snap (snapshots.c) ---- */
 
 extern const struct virtual_kind snapshots_kind;
 void snapshots_init(struct fusefs *fs);
-void snapshots_lookup_directory(fuse_req_t req);
+void snapshots_lookup_directory(fuse_req_t req, const struct node_identity *root);
 bool snapshots_is_node(const struct node_identity *node);
 /* Within it; flags as store_rename's. */
 void snapshots_rename(fuse_req_t req, const char *name, const char *new_name, unsigned store_flags);
+
+/* ---- $t/.commit (commit.c) ---- */
+
+/* Is making that name the gesture that commits? */
+bool commit_is_gesture(const struct node_identity *dir, const char *name);
+/* Commits, and answers when it is done: with a node of that type (S_IFDIR, S_IFREG), or, when fi is given, with that opened. */
+void commit_start(fuse_req_t req, const struct node_identity *dir, mode_t type, const struct fuse_file_info *fi);
+extern const struct virtual_kind receipts_kind;
 
 /* ---- operations ---- */
 

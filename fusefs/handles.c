@@ -9,9 +9,11 @@
 #include "fusefs/fusefs_int.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <utlist.h>
 
 static void open_file_destroy(struct open_file *open)
@@ -54,8 +56,7 @@ static int open_file_new(struct fusefs *fs, const struct node_identity *node, st
     return 0;
 }
 
-/* The node's open file with one more use, opened if need be. */
-static int open_file_get(struct fusefs *fs, const struct node_identity *node, struct open_file **out_open)
+int open_file_get(struct fusefs *fs, const struct node_identity *node, struct open_file **out_open)
 {
     struct open_file *open = node_open_use(fs->nodes, node->id);
     if (open == NULL) {
@@ -73,28 +74,61 @@ static int open_file_get(struct fusefs *fs, const struct node_identity *node, st
     return 0;
 }
 
-static void handle_enlist(struct fusefs *fs, struct handle *handle)
+void handles_init(struct fusefs *fs)
 {
-    mutex_lock(&fs->handles_lock);
-    DL_APPEND(fs->handles, handle);
-    mutex_unlock(&fs->handles_lock);
+    mutex_init(&fs->handles_lock, LOCK_RANK_LEAF);
+    condvar_init(&fs->writer_closed);
 }
 
-int handle_open(struct fusefs *fs, const struct node_identity *node, bool read_write, struct handle **out_handle)
+void handles_destroy(struct fusefs *fs)
+{
+    condvar_destroy(&fs->writer_closed);
+    mutex_destroy(&fs->handles_lock);
+}
+
+/* Of which transaction is it a file open for writing? NULL: of none. */
+static struct transaction *written_transaction(const struct handle *handle)
+{
+    if (!handle->writes || !node_tree_is(handle->open->tree, NODE_TREE_TRANSACTION))
+        return NULL;
+    const struct transaction_tree *owner = node_tree_owner(handle->open->tree);
+    return owner->transaction;
+}
+
+static int handle_enlist(struct fusefs *fs, struct handle *handle)
+{
+    int rc = 0;
+    mutex_lock(&fs->handles_lock);
+    const struct transaction *transaction = written_transaction(handle);
+    if (transaction != NULL && transaction->writers_shut_out)
+        rc = -EBUSY;
+    else
+        DL_APPEND(fs->handles, handle);
+    mutex_unlock(&fs->handles_lock);
+    return rc;
+}
+
+int handle_open(struct fusefs *fs, const struct node_identity *node, int access, pid_t pid, struct handle **out_handle)
 {
     struct handle *handle = calloc(1, sizeof *handle);
     if (handle == NULL)
         return -ENOMEM;
-    const int rc = open_file_get(fs, node, &handle->open);
+    handle->node_id = node->id;
+    handle->read_write = access == O_RDWR;
+    handle->writes = access != O_RDONLY;
+    handle->pid = pid;
+    int rc = open_file_get(fs, node, &handle->open);
+    if (rc == 0) {
+        rc = handle_enlist(fs, handle);
+        if (rc != 0)
+            open_file_unuse(fs, node->id);
+    }
     if (rc != 0) {
         free(handle);
         return rc;
     }
-    handle->node_id = node->id;
-    handle->read_write = read_write;
-    if (read_write)
+    if (handle->read_write)
         append_guard_open_read_write(&handle->open->guard);
-    handle_enlist(fs, handle);
     *out_handle = handle;
     return 0;
 }
@@ -109,15 +143,25 @@ int handle_open_text(struct fusefs *fs, uint64_t node_id, char *text, size_t tex
     handle->node_id = node_id;
     handle->text = text;
     handle->text_size = text_size;
-    handle_enlist(fs, handle);
+    (void)handle_enlist(fs, handle); /* a virtual one is always let in */
     *out_handle = handle;
     return 0;
+}
+
+int handle_open_receipt(struct fusefs *fs, uint64_t node_id, struct handle **out_handle)
+{
+    const int rc = handle_open_text(fs, node_id, NULL, 0, out_handle);
+    if (rc == 0)
+        (*out_handle)->receipt = true;
+    return rc;
 }
 
 void handle_close(struct fusefs *fs, struct handle *handle)
 {
     mutex_lock(&fs->handles_lock);
     DL_DELETE(fs->handles, handle);
+    if (written_transaction(handle) != NULL)
+        condvar_broadcast(&fs->writer_closed);
     mutex_unlock(&fs->handles_lock);
     if (handle->read_write)
         append_guard_close_read_write(&handle->open->guard);
@@ -125,6 +169,106 @@ void handle_close(struct fusefs *fs, struct handle *handle)
         open_file_unuse(fs, handle->node_id);
     free(handle->text);
     free(handle);
+}
+
+/* ---- who has what open ---- */
+
+static size_t count_writers_locked(struct fusefs *fs, const struct transaction *transaction)
+{
+    const struct handle *handle;
+    size_t count = 0;
+    DL_FOREACH(fs->handles, handle)
+    {
+        count += written_transaction(handle) == transaction ? 1 : 0;
+    }
+    return count;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int handles_shut_writers_out(struct fusefs *fs, struct transaction *transaction, uint64_t timeout_ms)
+{
+    const int64_t deadline_ms = now_ms() + (int64_t)timeout_ms;
+    bool free_of_writers = false;
+    mutex_lock(&fs->handles_lock);
+    for (;;) {
+        free_of_writers = count_writers_locked(fs, transaction) == 0;
+        const int64_t left_ms = deadline_ms - now_ms();
+        if (free_of_writers || left_ms <= 0)
+            break;
+        (void)condvar_wait_ms(&fs->writer_closed, &fs->handles_lock, (uint64_t)left_ms);
+    }
+    transaction->writers_shut_out = free_of_writers;
+    mutex_unlock(&fs->handles_lock);
+    return free_of_writers ? 0 : -EBUSY;
+}
+
+void handles_let_writers_in(struct fusefs *fs, struct transaction *transaction)
+{
+    mutex_lock(&fs->handles_lock);
+    transaction->writers_shut_out = false;
+    mutex_unlock(&fs->handles_lock);
+}
+
+int handles_list_writers(struct fusefs *fs, struct transaction *transaction, struct handle_writer **out_writers,
+                         size_t *out_count)
+{
+    const struct handle *handle;
+    struct handle_writer *writers = NULL;
+    size_t count = 0;
+    mutex_lock(&fs->handles_lock);
+    const size_t wanted = count_writers_locked(fs, transaction);
+    if (wanted > 0)
+        writers = calloc(wanted, sizeof *writers);
+    DL_FOREACH(fs->handles, handle)
+    {
+        if (writers != NULL && written_transaction(handle) == transaction)
+            writers[count++] = (struct handle_writer){
+                .pid = handle->pid,
+                .st_ino = node_tree_st_ino(handle->open->tree, store_file_ino(handle->open->file)),
+            };
+    }
+    mutex_unlock(&fs->handles_lock);
+    if (wanted > 0 && writers == NULL)
+        return -ENOMEM;
+    *out_writers = writers;
+    *out_count = count;
+    return 0;
+}
+
+static bool is_live_read_write(const struct handle *handle)
+{
+    return handle->read_write && node_tree_is(handle->open->tree, NODE_TREE_LIVE);
+}
+
+int handles_list_read_write(struct fusefs *fs, uint64_t **out_ids, size_t *out_count)
+{
+    const struct handle *handle;
+    uint64_t *ids = NULL;
+    size_t wanted = 0, count = 0;
+    mutex_lock(&fs->handles_lock);
+    DL_FOREACH(fs->handles, handle)
+    {
+        wanted += is_live_read_write(handle) ? 1 : 0;
+    }
+    if (wanted > 0)
+        ids = calloc(wanted, sizeof *ids);
+    DL_FOREACH(fs->handles, handle)
+    {
+        if (ids != NULL && is_live_read_write(handle))
+            ids[count++] = handle->node_id;
+    }
+    mutex_unlock(&fs->handles_lock);
+    if (wanted > 0 && ids == NULL)
+        return -ENOMEM;
+    *out_ids = ids;
+    *out_count = count;
+    return 0;
 }
 
 void handles_close_all(struct fusefs *fs)

@@ -1,8 +1,8 @@
 /*
  * fusefs/names.c - the few names that are not the user's.
  *
- * .txn, .snap, .tablespace and .tblfs belong to tblfs at the root of the mount only; .commit in every directory: it
- * always looks up as missing, so that making it can mean something. In a snapshot nothing can be made or removed.
+ * .txn, .snap, .tablespace and .tblfs belong to tblfs at the root of the mount, and of each transaction; .commit in every
+ * directory: it always looks up as missing, so that making it can mean something. In a snapshot nothing can be made or removed.
  *
  * Locking: none, nothing is shared.
  */
@@ -13,19 +13,26 @@
 
 #define NAME_MAX_BYTES 255u
 
-static bool is_root(const struct node_identity *dir)
+static bool is_live_root(const struct node_identity *dir)
 {
     return node_tree_is(dir->tree, NODE_TREE_LIVE) && dir->ino == INO_ROOT;
+}
+
+/* Where some names are tblfs's own. */
+static bool is_root(const struct node_identity *dir)
+{
+    return is_live_root(dir) || transaction_is_root(dir);
 }
 
 static const struct {
     const char *name;
     name_lookup_fn *lookup; /* NULL: it looks up as missing */
+    name_lookup_fn *lookup_in_transaction;
 } own_names[] = {
-    {".txn", NULL},
-    {".snap", snapshots_lookup_directory},
-    {".tablespace", NULL},
-    {".tblfs", system_lookup_directory},
+    {".txn", transactions_lookup_directory, NULL},
+    {".snap", snapshots_lookup_directory, NULL},
+    {".tablespace", NULL, NULL},
+    {".tblfs", system_lookup_directory, transaction_tables_lookup_directory},
 };
 
 static bool is_own(const char *name)
@@ -51,7 +58,7 @@ name_lookup_fn *name_own_lookup(const struct node_identity *dir, const char *nam
 {
     for (size_t index = 0; index < ARRAY_COUNT(own_names) && is_root(dir); index++) {
         if (strcmp(name, own_names[index].name) == 0)
-            return own_names[index].lookup;
+            return is_live_root(dir) ? own_names[index].lookup : own_names[index].lookup_in_transaction;
     }
     return NULL;
 }
@@ -73,6 +80,11 @@ int node_check_writable(const struct node_identity *node)
     if (node_is_virtual(node))
         return virtual_kind_of(node)->change_rc;
     return is_read_only(node) ? -EROFS : 0;
+}
+
+int node_check_attributes(const struct node_identity *node)
+{
+    return transaction_is_root(node) ? -EPERM : node_check_writable(node);
 }
 
 int name_check_lookup(const struct node_identity *dir, const char *name)

@@ -16,6 +16,7 @@
 #define NANOSECONDS_IN_SECOND INT64_C(1000000000)
 #define IO_SIZE_BYTES         131072 /* st_blksize: what buffering programs read and write at a time */
 #define NAME_MAX_BYTES        255u
+#define TIMEOUT_TRANSACTION_S 1.0
 
 int stale_if_gone(int rc)
 {
@@ -63,6 +64,14 @@ void attr_to_stat(const struct node_tree *tree, const struct store_attr *attr, s
         .st_mtim = timespec_of(attr->mtime_ns),
         .st_ctim = timespec_of(attr->ctime_ns),
     };
+    if (attr->ino == INO_ROOT && node_tree_is(tree, NODE_TREE_TRANSACTION))
+        transaction_root_stat(tree, out_stat);
+}
+
+/* A transaction's directory shows when anything in it changed last. */
+double attr_timeout_s(const struct node_tree *tree, ino_no ino)
+{
+    return ino == INO_ROOT && node_tree_is(tree, NODE_TREE_TRANSACTION) ? TIMEOUT_TRANSACTION_S : TIMEOUT_LONG_S;
 }
 
 int entry_make(struct fusefs *fs, struct node_tree *tree, const struct store_attr *attr,
@@ -73,7 +82,7 @@ int entry_make(struct fusefs *fs, struct node_tree *tree, const struct store_att
     if (rc != 0)
         return rc;
     *out_entry = (struct fuse_entry_param){
-        .ino = id, .generation = 0, .attr_timeout = TIMEOUT_LONG_S, .entry_timeout = TIMEOUT_LONG_S};
+        .ino = id, .attr_timeout = attr_timeout_s(tree, attr->ino), .entry_timeout = TIMEOUT_LONG_S};
     attr_to_stat(tree, attr, &out_entry->attr);
     return 0;
 }
@@ -113,22 +122,34 @@ static void reply_attr(fuse_req_t req, const struct node_tree *tree, const struc
 {
     struct stat stat;
     attr_to_stat(tree, attr, &stat);
-    (void)fuse_reply_attr(req, &stat, TIMEOUT_LONG_S);
+    (void)fuse_reply_attr(req, &stat, attr_timeout_s(tree, attr->ino));
 }
 
-/* What is open in a snapshot that was dropped still has its attributes. False: it is not open. */
-static bool reply_attr_of_open(fuse_req_t req, fuse_ino_t ino)
+/* By the open file. The kernel does not keep it: a name may lead to the node for a moment, and must not answer with it. */
+static void reply_attr_of_file(fuse_req_t req, const struct open_file *open)
+{
+    struct store_attr attr;
+    struct stat stat;
+    const int rc = store_file_getattr(open->file, &attr);
+    if (rc != 0) {
+        reply_error(req, rc);
+        return;
+    }
+    attr_to_stat(open->tree, &attr, &stat);
+    (void)fuse_reply_attr(req, &stat, 0);
+}
+
+/* What is open in a tree that is gone still has its attributes, and so has what is asked for through a handle. False: answer as if
+ * it were not open. */
+static bool reply_attr_if_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi)
 {
     struct fusefs *fs = fusefs_of(req);
-    struct store_attr attr;
+    if ((fi == NULL || fi->fh == 0) && node_is_stale(fs->nodes, ino))
+        return false; /* NODE-6 */
     struct open_file *open = node_open_use(fs->nodes, ino);
     if (open == NULL)
         return false;
-    const int rc = store_file_getattr(open->file, &attr);
-    if (rc != 0)
-        reply_error(req, rc);
-    else
-        reply_attr(req, open->tree, &attr);
+    reply_attr_of_file(req, open);
     open_file_unuse(fs, ino);
     return true;
 }
@@ -138,9 +159,8 @@ void serve_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     struct fusefs *fs = fusefs_of(req);
     NODE_SCOPED node = NODE_NONE;
     struct store_attr attr;
-    (void)fi;
     int rc = node_find(fs->nodes, ino, &node);
-    if (rc == -ESTALE && reply_attr_of_open(req, ino))
+    if (rc != 0 && reply_attr_if_open(req, ino, fi))
         return;
     if (rc == 0 && node_is_virtual(&node)) {
         virtual_getattr(req, &node);
@@ -226,7 +246,7 @@ void serve_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *stat, int to_set
         return;
     }
     if (rc == 0)
-        rc = node_check_writable(&node);
+        rc = node_check_attributes(&node);
     if (rc == 0 && (set & STORE_SET_SIZE) != 0 && stat->st_size < 0)
         rc = -EINVAL;
     if (rc == 0) {
@@ -320,7 +340,7 @@ void serve_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char
     if (rc == 0)
         rc = node_find(fs->nodes, ino, &node);
     if (rc == 0)
-        rc = node_check_writable(&node);
+        rc = node_check_attributes(&node);
     if (rc == 0)
         rc = stale_if_gone(store_setxattr(fs->store, node.view, node.ino, name, value, size, store_flags));
     reply_error(req, rc);
@@ -396,7 +416,7 @@ void serve_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
     if (rc == 0)
         rc = node_find(fs->nodes, ino, &node);
     if (rc == 0)
-        rc = node_check_writable(&node);
+        rc = node_check_attributes(&node);
     if (rc == 0)
         rc = stale_if_gone(store_removexattr(fs->store, node.view, node.ino, name));
     reply_error(req, rc);

@@ -13,6 +13,7 @@
  * Locking: none of its own. A read is answered straight from pinned frames, holding nothing else.
  */
 #include "fusefs/fusefs_int.h"
+#include "fusefs/notify.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,7 +64,7 @@ static int open_node(fuse_req_t req, const struct node_identity *node, struct fu
     const bool writes = (fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC) != 0;
     int rc = writes ? node_check_writable(node) : 0;
     if (rc == 0)
-        rc = handle_open(fs, node, (fi->flags & O_ACCMODE) == O_RDWR, &handle);
+        rc = handle_open(fs, node, fi->flags & O_ACCMODE, fuse_req_ctx(req)->pid, &handle);
     if (rc != 0)
         return rc;
     if ((fi->flags & O_TRUNC) != 0) /* with O_RDONLY too: the kernel has checked that the caller may write */
@@ -134,8 +135,14 @@ void serve_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mo
     struct store_attr attr;
     struct fuse_entry_param entry;
     int rc = node_find(fs->nodes, parent, &dir);
+    if (rc == 0 && commit_is_gesture(&dir, name)) {
+        commit_start(req, &dir, S_IFREG, fi);
+        return;
+    }
     if (rc == 0)
         rc = name_check_new(&dir, name);
+    if (rc == 0)
+        rc = transaction_check_access(req, &dir, W_OK | X_OK, NULL);
     if (rc == 0)
         rc = create_or_find(req, &dir, name, mode, fi->flags, &attr);
     if (rc == 0)
@@ -292,23 +299,99 @@ static bool write_is_synchronous(fuse_req_t req, const struct fuse_file_info *fi
     return !fi->writepage && ((fi->flags & O_DSYNC) != 0 || fusefs_of(req)->options->synchronous);
 }
 
+/* ---- appends through a handle whose table a commit replaced ---- */
+
+struct redirected_reply {
+    fuse_req_t req;
+    uint64_t node_id; /* one lookup */
+    uint64_t first_byte;
+    size_t size;
+    bool durable;
+};
+
+/* What the kernel keeps of the new table did not see these bytes come. */
+static void reply_redirected(void *arg)
+{
+    struct redirected_reply *reply = arg;
+    struct fusefs *fs = fusefs_of(reply->req);
+    notify_bytes(fs, reply->node_id, reply->first_byte);
+    node_forget(fs->nodes, reply->node_id, 1);
+    if (reply->durable)
+        reply_when_durable(reply->req, reply->size);
+    else
+        (void)fuse_reply_write(reply->req, reply->size);
+    free(reply);
+}
+
+/* Appends to the live table `ino`. -ESTALE: that was replaced (*out_next) or is gone (INO_NONE). */
+static int append_to(struct fusefs *fs, ino_no ino, const char *bytes, size_t size, unsigned flags,
+                     struct redirected_reply *reply, ino_no *out_next)
+{
+    struct node_tree *live = node_table_live(fs->nodes);
+    struct node_identity node = {.tree = live, .view = node_tree_view(live), .ino = ino, .type = S_IFREG};
+    struct open_file *open = NULL;
+    *out_next = INO_NONE;
+    int rc = node_enter(fs->nodes, live, ino, S_IFREG, &node.id);
+    if (rc != 0)
+        return rc;
+    rc = open_file_get(fs, &node, &open);
+    if (rc == 0) {
+        struct store_attr before = {.size_bytes = 0};
+        rc = store_file_getattr(open->file, &before);
+        reply->first_byte = before.size_bytes;
+        if (rc == 0)
+            rc = write_append(open, bytes, size, flags);
+        if (rc == -ESTALE)
+            (void)store_file_replaced(open->file, out_next);
+        open_file_unuse(fs, node.id);
+    }
+    if (rc != 0)
+        node_forget(fs->nodes, node.id, 1);
+    reply->node_id = node.id;
+    return rc;
+}
+
+/* Answers. The bytes land at the end of what has the table's names now. */
+static void append_to_replacement(fuse_req_t req, const struct handle *handle, const char *bytes, size_t size,
+                                  bool durable)
+{
+    struct fusefs *fs = fusefs_of(req);
+    struct redirected_reply *reply = malloc(sizeof *reply);
+    ino_no ino = INO_NONE;
+    int rc = reply == NULL ? -ENOMEM : -ESTALE;
+    if (rc == -ESTALE && !store_file_replaced(handle->open->file, &ino))
+        ino = INO_NONE;
+    while (rc == -ESTALE && ino != INO_NONE) {
+        *reply = (struct redirected_reply){.req = req, .size = size, .durable = durable};
+        rc = append_to(fs, ino, bytes, size, kill_priv_by_caller(req, STORE_WRITE_KILL_SUID), reply, &ino);
+    }
+    if (rc != 0) {
+        free(reply);
+        reply_error(req, rc);
+    } else if (workers_submit(fs->workers, reply_redirected, reply) != 0) {
+        reply_redirected(reply); /* no thread to be had */
+    }
+}
+
 void serve_write(fuse_req_t req, fuse_ino_t ino, const char *bytes, size_t size, off_t offset,
                  struct fuse_file_info *fi)
 {
     const struct handle *handle = handle_of(fi);
     int rc;
     (void)ino;
-    if (handle->open == NULL)
+    if (handle->open == NULL && !handle->receipt)
         rc = -EROFS;
     else if (offset < 0)
         rc = -EINVAL;
-    else if (size == 0)
+    else if (size == 0 || handle->receipt)
         rc = 0;
     else if (fi->writepage)
         rc = write_back_pages(fusefs_of(req), handle->open, bytes, size, offset);
     else
         rc = write_bytes(req, handle, bytes, size, offset, (fi->flags & O_APPEND) != 0);
-    if (rc != 0)
+    if (rc == -ESTALE && !fi->writepage && (fi->flags & O_APPEND) != 0)
+        append_to_replacement(req, handle, bytes, size, write_is_synchronous(req, fi));
+    else if (rc != 0)
         reply_error(req, rc);
     else if (size > 0 && write_is_synchronous(req, fi))
         reply_when_durable(req, size);

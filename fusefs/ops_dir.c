@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define COOKIE_DOT        UINT64_C(1)
 #define COOKIE_DOTDOT     UINT64_C(2)
@@ -88,6 +89,16 @@ static int listing_entry(void *arg, const struct store_dir_entry *entry)
     return added ? 0 : 1;
 }
 
+/* In which directory the root of a tree stands. */
+static ino_no root_parent(const struct node_tree *tree)
+{
+    if (node_tree_is(tree, NODE_TREE_SNAPSHOT))
+        return SNAPSHOTS_INO;
+    if (node_tree_is(tree, NODE_TREE_TRANSACTION))
+        return TRANSACTIONS_INO;
+    return transaction_ino(node_tree_number(tree), TRANSACTION_NODE_TABLES);
+}
+
 /* "." and "..", as far as they come behind `after`; they count no lookups. False: no room. */
 static int listing_add_dots(struct listing *listing, const struct node_identity *dir, uint64_t after, bool *out_room)
 {
@@ -97,8 +108,8 @@ static int listing_add_dots(struct listing *listing, const struct node_identity 
         *out_room = listing_add_nodeless(listing, ".", dir->ino, S_IFDIR, COOKIE_DOT);
     if (after >= COOKIE_DOTDOT || !*out_room)
         return 0;
-    if (dir->ino == INO_ROOT && node_tree_is(dir->tree, NODE_TREE_SNAPSHOT)) {
-        parent = SNAPSHOTS_INO;
+    if (dir->ino == INO_ROOT && !node_tree_is(dir->tree, NODE_TREE_LIVE)) {
+        parent = root_parent(dir->tree);
     } else {
         const int rc = store_parent(listing->fs->store, dir->view, dir->ino, &parent);
         if (rc != 0)
@@ -180,7 +191,9 @@ void serve_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t after,
 void serve_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     NODE_SCOPED dir = NODE_NONE;
-    const int rc = node_find(fusefs_of(req)->nodes, ino, &dir);
+    int rc = node_find(fusefs_of(req)->nodes, ino, &dir);
+    if (rc == 0)
+        rc = transaction_check_access(req, &dir, R_OK, NULL);
     if (rc != 0) {
         reply_error(req, rc);
         return;

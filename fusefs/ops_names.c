@@ -7,12 +7,14 @@
  * Locking: none of its own.
  */
 #include "fusefs/fusefs_int.h"
+#include "fusefs/notify.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <linux/fs.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static struct store_name name_of(const char *name)
 {
@@ -30,7 +32,7 @@ static bool lookup_virtual(fuse_req_t req, const struct node_identity *dir, cons
 {
     name_lookup_fn *own = name_own_lookup(dir, name);
     if (own != NULL)
-        own(req);
+        own(req, dir);
     else if (node_is_virtual(dir))
         virtual_lookup(req, dir, name);
     else
@@ -70,17 +72,31 @@ void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forg
     fuse_reply_none(req);
 }
 
-/* Finds the directory in which `name` is to be made. */
-static int find_for_new(struct fusefs *fs, fuse_ino_t parent, const char *name, struct node_identity *out_dir)
+/* May it be made there by the caller? */
+static int check_new(fuse_req_t req, const struct node_identity *dir, const char *name)
 {
-    const int rc = node_find(fs->nodes, parent, out_dir);
-    return rc != 0 ? rc : name_check_new(out_dir, name);
+    const int rc = name_check_new(dir, name);
+    return rc != 0 ? rc : transaction_check_access(req, dir, W_OK | X_OK, NULL);
 }
 
-static int find_for_removal(struct fusefs *fs, fuse_ino_t parent, const char *name, struct node_identity *out_dir)
+/* May it be taken away there by the caller? */
+static int check_old(fuse_req_t req, const struct node_identity *dir, const char *name)
 {
-    const int rc = node_find(fs->nodes, parent, out_dir);
-    return rc != 0 ? rc : name_check_old(out_dir, name);
+    const int rc = name_check_old(dir, name);
+    return rc != 0 ? rc : transaction_check_access(req, dir, W_OK | X_OK, name);
+}
+
+/* Finds the directory in which `name` is to be made. */
+static int find_for_new(fuse_req_t req, fuse_ino_t parent, const char *name, struct node_identity *out_dir)
+{
+    const int rc = node_find(fusefs_of(req)->nodes, parent, out_dir);
+    return rc != 0 ? rc : check_new(req, out_dir, name);
+}
+
+static int find_for_removal(fuse_req_t req, fuse_ino_t parent, const char *name, struct node_identity *out_dir)
+{
+    const int rc = node_find(fusefs_of(req)->nodes, parent, out_dir);
+    return rc != 0 ? rc : check_old(req, out_dir, name);
 }
 
 void serve_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
@@ -88,7 +104,13 @@ void serve_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mod
     struct fusefs *fs = fusefs_of(req);
     NODE_SCOPED dir = NODE_NONE;
     struct store_attr attr;
-    int rc = find_for_new(fs, parent, name, &dir);
+    int rc = node_find(fs->nodes, parent, &dir);
+    if (rc == 0 && commit_is_gesture(&dir, name) && (S_ISDIR(mode) || S_ISREG(mode))) {
+        commit_start(req, &dir, mode & S_IFMT, NULL);
+        return;
+    }
+    if (rc == 0)
+        rc = check_new(req, &dir, name);
     if (rc == 0)
         rc = store_create(fs->store, dir.view, dir.ino, name_of(name), mode, (uint32_t)rdev, who_of(req), &attr);
     if (rc != 0)
@@ -111,7 +133,7 @@ void serve_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const 
     struct fusefs *fs = fusefs_of(req);
     NODE_SCOPED dir = NODE_NONE;
     struct store_attr attr;
-    int rc = find_for_new(fs, parent, name, &dir);
+    int rc = find_for_new(req, parent, name, &dir);
     if (rc == 0)
         rc = store_symlink(fs->store, dir.view, dir.ino, name_of(name), target, who_of(req), &attr);
     if (rc != 0)
@@ -147,7 +169,7 @@ void serve_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const cha
     struct store_attr attr;
     int rc = node_find(fs->nodes, ino, &node);
     if (rc == 0)
-        rc = find_for_new(fs, new_parent, new_name, &dir);
+        rc = find_for_new(req, new_parent, new_name, &dir);
     if (rc == 0 && node.view != dir.view)
         rc = -EPERM;
     if (rc == 0)
@@ -162,7 +184,7 @@ void serve_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fusefs *fs = fusefs_of(req);
     NODE_SCOPED dir = NODE_NONE;
-    int rc = find_for_removal(fs, parent, name, &dir);
+    int rc = find_for_removal(req, parent, name, &dir);
     if (rc == 0)
         rc = store_unlink(fs->store, dir.view, dir.ino, name_of(name));
     reply_error(req, rc);
@@ -186,7 +208,7 @@ void serve_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
         return;
     }
     if (rc == 0)
-        rc = name_check_old(&dir, name);
+        rc = check_old(req, &dir, name);
     if (rc == 0)
         note_directory(fs, &dir, name);
     if (rc == 0)
@@ -229,14 +251,21 @@ void serve_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_
         return;
     }
     if (rc == 0)
-        rc = name_check_old(&from, name);
+        rc = check_old(req, &from, name);
     if (rc == 0)
         rc = name_check_new(&to, new_name);
+    if (rc == 0)
+        rc = transaction_check_access(req, &to, W_OK | X_OK, new_name); /* it may be replaced */
     if (rc == 0 && from.view != to.view)
         rc = -EPERM; /* not EXDEV: mv would copy, and then remove at once on the other side */
     if (rc == 0 && store_flags == 0)
         note_directory(fs, &to, new_name);
     if (rc == 0)
         rc = store_rename(fs->store, from.view, from.ino, name_of(name), to.ino, name_of(new_name), store_flags);
+    if (rc == 0 && node_tree_is(to.tree, NODE_TREE_LIVE)) { /* TELL-2 */
+        tellings_note_name(fs, new_parent, new_name);
+        if ((store_flags & STORE_RENAME_EXCHANGE) != 0)
+            tellings_note_name(fs, parent, name);
+    }
     reply_error(req, rc);
 }

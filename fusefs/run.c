@@ -7,6 +7,7 @@
  * Locking: none; one thread until the session starts.
  */
 #include "fusefs/fusefs_int.h"
+#include "fusefs/notify.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -298,13 +299,18 @@ static int serve_store(struct fusefs *fs, int report_fd)
     int rc = node_table_new(store_live(fs->store), &fs->nodes);
     if (rc != 0)
         return rc;
-    mutex_init(&fs->handles_lock, LOCK_RANK_LEAF);
+    handles_init(fs);
     sync_replies_init(fs);
     snapshots_init(fs);
+    transactions_init(fs);
+    tellings_init(fs);
     rc = session_run(fs, report_fd);
+    transactions_abort_all(fs);
     handles_close_all(fs);
     node_table_free(fs->nodes);
-    mutex_destroy(&fs->handles_lock);
+    transactions_destroy(fs);
+    tellings_destroy(fs);
+    handles_destroy(fs);
     sync_replies_destroy(fs);
     return rc;
 }

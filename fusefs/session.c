@@ -343,11 +343,15 @@ static int session_serve(struct session *session)
 {
     struct fusefs *fs = session->fs;
     remember_device(session);
-    int rc = signals_start(session);
+    int rc = workers_new(&fs->workers);
+    if (rc == 0)
+        rc = signals_start(session);
     if (rc == 0) {
         rc = kernel_serve(session->fuse, thread_count(fs->options));
         signals_stop(session);
     }
+    if (fs->workers != NULL)
+        workers_free(fs->workers); /* FUSE-5, as below */
     sync_replies_wait(fs);
     if (rc != 0)
         diag_log(&fs->log.diag, DIAG_ERROR, "serving %s: %s", fs->options->mount_point, strerror(-rc));

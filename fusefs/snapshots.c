@@ -84,8 +84,9 @@ static const struct roots_directory directory = {
     .is_there = is_there,
 };
 
-void snapshots_lookup_directory(fuse_req_t req)
+void snapshots_lookup_directory(fuse_req_t req, const struct node_identity *root)
 {
+    (void)root;
     roots_lookup_directory(req, &directory);
 }
 

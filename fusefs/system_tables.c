@@ -221,8 +221,9 @@ static const struct table_directory directory = {
 
 /* ---- as files ---- */
 
-void system_lookup_directory(fuse_req_t req)
+void system_lookup_directory(fuse_req_t req, const struct node_identity *root)
 {
+    (void)root;
     tables_lookup_directory(req, &directory);
 }
 

@@ -47,8 +47,18 @@ void tables_lookup_directory(fuse_req_t req, const struct table_directory *dir)
     reply_entry_of(req, dir, dir->ino);
 }
 
+/* It may have been one of more, when the kernel learned of it. */
+static bool is_there(const struct table_directory *dir, ino_no ino)
+{
+    return ino >= dir->ino && ino - dir->ino <= dir->count;
+}
+
 void tables_getattr(fuse_req_t req, const struct table_directory *dir, const struct node_identity *node)
 {
+    if (!is_there(dir, node->ino)) {
+        reply_error(req, -ESTALE);
+        return;
+    }
     struct stat stat;
     fill_stat(dir, node->ino, &stat);
     (void)fuse_reply_attr(req, &stat, 0);
@@ -103,13 +113,14 @@ static int table_text(struct fusefs *fs, const struct table *table, void *arg, c
 static int open_table(struct fusefs *fs, const struct table_directory *dir, const struct node_identity *node,
                       struct fuse_file_info *fi)
 {
-    const struct table *table = &dir->tables[node->ino - dir->ino - 1];
     char *text = NULL;
     size_t size = 0;
     struct handle *handle = NULL;
+    if (!is_there(dir, node->ino))
+        return -ESTALE;
     if ((fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC) != 0)
         return -EROFS;
-    int rc = table_text(fs, table, dir->arg, &text, &size);
+    int rc = table_text(fs, &dir->tables[node->ino - dir->ino - 1], dir->arg, &text, &size);
     if (rc == 0)
         rc = handle_open_text(fs, node->id, text, size, &handle);
     if (rc == 0) {

@@ -16,15 +16,34 @@ ino_no transaction_ino(uint64_t number, enum transaction_node node)
     return TRANSACTION_INO_FIRST + at % (TRANSACTION_INO_LAST - TRANSACTION_INO_FIRST + 1);
 }
 
+uint64_t transaction_number_of(ino_no ino)
+{
+    return (ino - TRANSACTION_INO_FIRST) / TRANSACTION_NODE_COUNT;
+}
+
 bool node_is_virtual(const struct node_identity *node)
 {
     return node->tree == NODE_TREE_VIRTUAL;
 }
 
+static const struct virtual_kind *transaction_kind_of(ino_no ino)
+{
+    switch (ino % TRANSACTION_NODE_COUNT) {
+    case TRANSACTION_NODE_TOMBSTONE:
+        return &tombstones_kind;
+    case TRANSACTION_NODE_RECEIPT:
+        return &receipts_kind;
+    default:
+        return &transaction_tables_kind;
+    }
+}
+
 const struct virtual_kind *virtual_kind_of(const struct node_identity *node)
 {
-    static const struct virtual_kind *const kinds[] = {&system_tables_kind, &snapshots_kind};
+    static const struct virtual_kind *const kinds[] = {&system_tables_kind, &snapshots_kind, &transactions_kind};
     assert(node_is_virtual(node));
+    if (node->ino <= TRANSACTION_INO_LAST)
+        return transaction_kind_of(node->ino);
     for (size_t index = 0; index < ARRAY_COUNT(kinds); index++) {
         if (node->ino >= kinds[index]->first_ino && node->ino <= kinds[index]->last_ino)
             return kinds[index];

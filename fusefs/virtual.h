@@ -32,8 +32,9 @@ enum transaction_node {
 #define TRANSACTION_INO_LAST  (TRANSACTION_INO_FIRST + (UINT64_C(1) << 51) - 1)
 
 ino_no transaction_ino(uint64_t number, enum transaction_node node);
+uint64_t transaction_number_of(ino_no ino);
 
-/* What a node answers. NULL: as the comment says. */
+/* What a node answers. NULL: as the comment says. The range is not that of kinds of a transaction's own nodes. */
 struct virtual_kind {
     ino_no first_ino, last_ino;
     int name_rc;   /* making, moving and removing names in it */

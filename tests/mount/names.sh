@@ -81,16 +81,14 @@ names_are_bytes() {
 
 reserved_names_stay_free() {
     local name
-    for name in .txn .tablespace; do
-        refuses "No such file" stat "$mnt/$name"
-        refuses "busy" mkdir "$mnt/$name"
-        refuses "busy" touch "$mnt/$name"
-        refuses "busy" ln -s x "$mnt/$name"
-        refuses "busy" mv "$mnt/two" "$mnt/$name"
-        mkdir "$mnt/dir/$name"
-        rmdir "$mnt/dir/$name"
-    done
-    for name in .snap .tblfs; do
+    refuses "No such file" stat "$mnt/.tablespace"
+    refuses "busy" mkdir "$mnt/.tablespace"
+    refuses "busy" touch "$mnt/.tablespace"
+    refuses "busy" ln -s x "$mnt/.tablespace"
+    refuses "busy" mv "$mnt/two" "$mnt/.tablespace"
+    mkdir "$mnt/dir/.tablespace"
+    rmdir "$mnt/dir/.tablespace"
+    for name in .txn .snap .tblfs; do
         refuses "busy" rmdir "$mnt/$name"
         refuses "busy" mv "$mnt/$name" "$mnt/elsewhere"
         refuses "busy" mv -T "$mnt/dir" "$mnt/$name"

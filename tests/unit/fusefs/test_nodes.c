@@ -422,6 +422,96 @@ static void lookups_and_forgets_by_many_threads_come_out_even(void **state)
     node_table_free(table);
 }
 
+/* ---- what a commit leaves behind ---- */
+
+static void node_of_ended_transaction_answers_what_it_ended_with(void **state)
+{
+    struct node_table *table = make_table();
+    struct node_identity node = NODE_NONE;
+    struct node_tree *tree = NULL;
+    unsigned released = 0;
+    bool made = false;
+    (void)state;
+    struct node_tree_source source = source_of(5, &other, &released);
+    source.kind = NODE_TREE_TRANSACTION;
+    assert_int_equal(node_tree_enter(table, &source, &tree, &made), 0);
+    assert_ptr_equal(node_tree_owner(tree), &released);
+    assert_int_equal(node_tree_number(tree), 5);
+    const uint64_t root = enter(table, tree, INO_ROOT), below = enter(table, tree, 42);
+    node_tree_let_go(tree);
+    node_tree_drop(table, NODE_TREE_SNAPSHOT, 5, -ESTALE); /* another one */
+    assert_int_equal(node_find(table, root, &node), 0);
+    node_release(&node);
+    node_tree_drop(table, NODE_TREE_TRANSACTION, 5, -ECANCELED);
+    assert_int_equal(released, 1);
+    assert_int_equal(node_find(table, root, &node), -ESTALE); /* a name may lead to it */
+    assert_int_equal(node_find(table, below, &node), -ECANCELED);
+    node_tree_forget_root(table, NODE_TREE_BASE, 5);
+    assert_int_equal(node_find(table, root, &node), -ESTALE);
+    node_tree_forget_root(table, NODE_TREE_TRANSACTION, 5);
+    assert_int_equal(node_find(table, root, &node), -ECANCELED);
+    node_table_free(table);
+    assert_int_equal(released, 1);
+}
+
+static void two_trees_of_one_transaction_have_different_numbers(void **state)
+{
+    struct node_table *table = make_table();
+    struct node_tree *tree = NULL, *base = NULL;
+    unsigned released = 0;
+    bool made = false;
+    (void)state;
+    struct node_tree_source source = source_of(5, &other, &released);
+    source.kind = NODE_TREE_TRANSACTION;
+    assert_int_equal(node_tree_enter(table, &source, &tree, &made), 0);
+    source.kind = NODE_TREE_BASE;
+    assert_int_equal(node_tree_enter(table, &source, &base, &made), 0);
+    assert_true(made);
+    assert_int_not_equal(node_tree_st_ino(tree, 42), node_tree_st_ino(base, 42));
+    node_table_free(table);
+    assert_int_equal(released, 2);
+}
+
+static void stale_node_is_not_found_but_its_open_file_is(void **state)
+{
+    struct node_table *table = make_table();
+    struct node_tree *live_tree = node_table_live(table);
+    struct open_file open = {.file = NULL};
+    struct node_identity node = NODE_NONE;
+    (void)state;
+    assert_int_equal(node_mark_stale(table, live_tree, 42), 0);
+    const uint64_t id = enter(table, live_tree, 42);
+    assert_int_equal(node_find(table, id, &node), 0);
+    assert_ptr_equal(node_open_install(table, id, &open), &open);
+    assert_int_equal(node_mark_stale(table, live_tree, 42), id);
+    assert_true(node_is_stale(table, id));
+    assert_int_equal(node_find(table, id, &node), -ESTALE);
+    assert_ptr_equal(node_open_use(table, id), &open);
+    assert_null(node_open_unuse(table, id));
+    node_clear_stale(table, id);
+    assert_false(node_is_stale(table, id));
+    assert_int_equal(node_find(table, id, &node), 0);
+    assert_ptr_equal(node_open_unuse(table, id), &open);
+    node_table_free(table);
+}
+
+static void inode_is_known_while_the_kernel_counts_it(void **state)
+{
+    struct node_table *table = make_table();
+    struct node_tree *live_tree = node_table_live(table);
+    struct open_file open = {.file = NULL};
+    (void)state;
+    assert_int_equal(node_known_id(table, live_tree, INO_ROOT), NODE_ID_ROOT);
+    assert_int_equal(node_known_id(table, live_tree, 42), 0);
+    const uint64_t id = enter(table, live_tree, 42);
+    assert_int_equal(node_known_id(table, live_tree, 42), id);
+    assert_ptr_equal(node_open_install(table, id, &open), &open);
+    node_forget(table, id, 1);
+    assert_int_equal(node_known_id(table, live_tree, 42), 0); /* only open */
+    assert_ptr_equal(node_open_unuse(table, id), &open);
+    node_table_free(table);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -440,6 +530,10 @@ int main(void)
         cmocka_unit_test(inode_numbers_of_trees_never_collide),
         cmocka_unit_test(unknown_snapshot_is_numbered_as_it_will_be),
         cmocka_unit_test(more_trees_than_places_are_refused_until_one_goes),
+        cmocka_unit_test(node_of_ended_transaction_answers_what_it_ended_with),
+        cmocka_unit_test(two_trees_of_one_transaction_have_different_numbers),
+        cmocka_unit_test(stale_node_is_not_found_but_its_open_file_is),
+        cmocka_unit_test(inode_is_known_while_the_kernel_counts_it),
         cmocka_unit_test(tree_dropped_under_finders_is_released_once),
         cmocka_unit_test(lookups_and_forgets_by_many_threads_come_out_even),
     };

@@ -1,0 +1,125 @@
+/*
+ * tests/unit/fusefs/test_workers_threads.c - jobs that wait for one another, timers, and the end of both.
+ */
+#include "base/lock.h"
+#include "fusefs/workers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define JOBS 40u
+
+/* Nobody goes on before all have come. */
+struct meeting {
+    struct mutex lock;
+    struct condvar changed;
+    unsigned wanted, came;
+};
+
+static void meeting_init(struct meeting *meeting, unsigned wanted)
+{
+    *meeting = (struct meeting){.wanted = wanted};
+    mutex_init(&meeting->lock, LOCK_RANK_LEAF);
+    condvar_init(&meeting->changed);
+}
+
+static void meeting_destroy(struct meeting *meeting)
+{
+    condvar_destroy(&meeting->changed);
+    mutex_destroy(&meeting->lock);
+}
+
+static void meet(void *arg)
+{
+    struct meeting *meeting = arg;
+    mutex_lock(&meeting->lock);
+    meeting->came++;
+    condvar_broadcast(&meeting->changed);
+    while (meeting->came < meeting->wanted)
+        condvar_wait(&meeting->changed, &meeting->lock);
+    mutex_unlock(&meeting->lock);
+}
+
+static struct workers *make_workers(void)
+{
+    struct workers *workers = NULL;
+    assert_int_equal(workers_new(&workers), 0);
+    return workers;
+}
+
+static void jobs_that_wait_for_each_other_all_get_a_thread(void **state)
+{
+    struct workers *workers = make_workers();
+    struct meeting meetings[3]; /* the first finds no idle thread, the others some */
+    (void)state;
+    for (unsigned round = 0; round < ARRAY_COUNT(meetings); round++) {
+        meeting_init(&meetings[round], JOBS + 1);
+        for (unsigned job = 0; job < JOBS; job++)
+            assert_int_equal(workers_submit(workers, meet, &meetings[round]), 0);
+        meet(&meetings[round]);
+    }
+    workers_free(workers);
+    for (unsigned round = 0; round < ARRAY_COUNT(meetings); round++) {
+        assert_int_equal(meetings[round].came, JOBS + 1);
+        meeting_destroy(&meetings[round]);
+    }
+}
+
+static void free_waits_for_the_jobs(void **state)
+{
+    struct workers *workers = make_workers();
+    struct meeting meeting;
+    (void)state;
+    meeting_init(&meeting, JOBS);
+    for (unsigned job = 0; job < JOBS; job++)
+        assert_int_equal(workers_submit(workers, meet, &meeting), 0);
+    workers_free(workers);
+    assert_int_equal(meeting.came, JOBS);
+    meeting_destroy(&meeting);
+}
+
+static void timer_calls_once_when_it_is_due(void **state)
+{
+    struct workers *workers = make_workers();
+    struct worker_timer late = {.run = NULL}, early = {.run = NULL};
+    struct meeting meeting;
+    (void)state;
+    meeting_init(&meeting, 2);
+    worker_timer_arm(workers, &late, 3600u * 1000, meet, &meeting);
+    worker_timer_arm(workers, &early, 0, meet, &meeting);
+    meet(&meeting);
+    worker_timer_cancel(workers, &early);
+    worker_timer_cancel(workers, &late);
+    worker_timer_cancel(workers, &late);
+    workers_free(workers);
+    assert_int_equal(meeting.came, 2);
+    meeting_destroy(&meeting);
+}
+
+static void armed_timer_is_forgotten_at_the_end(void **state)
+{
+    struct workers *workers = make_workers();
+    struct worker_timer timer = {.run = NULL};
+    struct meeting meeting;
+    (void)state;
+    meeting_init(&meeting, 1);
+    worker_timer_arm(workers, &timer, 3600u * 1000, meet, &meeting);
+    worker_timer_arm(workers, &timer, 7200u * 1000, meet, &meeting);
+    workers_free(workers);
+    assert_int_equal(meeting.came, 0);
+    meeting_destroy(&meeting);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(jobs_that_wait_for_each_other_all_get_a_thread),
+        cmocka_unit_test(free_waits_for_the_jobs),
+        cmocka_unit_test(timer_calls_once_when_it_is_due),
+        cmocka_unit_test(armed_timer_is_forgotten_at_the_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
