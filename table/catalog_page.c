@@ -517,7 +517,7 @@ static int validate_entry(struct diag *diag, const char *file, const void *page,
     }
     const struct catalog_key key = catalog_key_get(&entry->key);
     if (!is_zero(entry->reserved, sizeof entry->reserved) || key.ino >= INO_LIMIT || key.type < ITEM_INODE ||
-        key.type > ITEM_TABLESPACE) {
+        key.type > ITEM_TYPE_LAST) {
         return diag_damage(diag, file, block, "catalog entry", "entry %u: inode %llu, type %u, or reserved bytes",
                            index, (unsigned long long)key.ino, key.type);
     }

@@ -744,6 +744,30 @@ static void checkpoint_between_keeps_the_log_of_open_transactions(void **state)
     expect(rig, store_live(rig->store), "other", "o\n");
 }
 
+/* The items that name their owners fill leaves of the catalog, so inner pages have keys of theirs. */
+static void many_rewritten_tables_are_found_again(void **state)
+{
+    RIG;
+    char name[24];
+    struct store_txn *txn = begin(rig);
+    for (unsigned i = 0; i < 2000; i++) {
+        (void)snprintf(name, sizeof name, "t%u", i);
+        assert_int_equal(append(rig, live, name, "old\n"), 0);
+    }
+    store_txn_put(txn);
+    txn = begin(rig);
+    for (unsigned i = 0; i < 2000; i++) {
+        (void)snprintf(name, sizeof name, "t%u", i);
+        assert_int_equal(truncate_to(rig, store_txn_view(txn), name, 2), 0);
+    }
+    must_commit(txn);
+    assert_int_equal(store_close(rig->store), 0);
+    open_store(rig);
+    check(rig);
+    expect(rig, store_live(rig->store), "t7", "ol");
+    expect(rig, store_live(rig->store), "t1999", "ol");
+}
+
 static int count_object(void *arg, const struct store_txn_object *object)
 {
     char *text = arg;
@@ -798,6 +822,7 @@ int main(void)
         CASE(drop_conflicts_with_any_change),
         CASE(attributes_and_content_do_not_conflict),
         CASE(drop_of_many_is_one_record_and_one_sweep),
+        CASE(many_rewritten_tables_are_found_again),
         CASE(operations_that_follow_removals_are_replayed_in_order),
         CASE(checkpoint_between_keeps_the_log_of_open_transactions),
         CASE(changes_and_conflicts_are_listed_by_path),

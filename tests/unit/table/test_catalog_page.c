@@ -29,7 +29,7 @@ static uint16_t random_item(struct test_random *random, struct catalog_key *key,
     memset(value, 0, CATALOG_MAX_VALUE_SIZE);
     const uint64_t sub = (test_random_range(random, 1, 1u << 20) << 16) | test_random_below(random, 4);
     *key = (struct catalog_key){.ino = test_random_range(random, 1, 50), .sub = sub};
-    key->type = (uint8_t)test_random_range(random, ITEM_INODE, ITEM_TABLESPACE);
+    key->type = (uint8_t)test_random_range(random, ITEM_INODE, ITEM_TYPE_LAST);
     struct disk_inode *inode = (struct disk_inode *)value;
     struct disk_dirent *dirent = (struct disk_dirent *)value;
     const uint16_t size = (uint16_t)test_random_range(random, 1, 200);
@@ -59,6 +59,11 @@ static uint16_t random_item(struct test_random *random, struct catalog_key *key,
     case ITEM_ORPHAN:
         key->ino = INO_NONE;
         return 0;
+    case ITEM_OWNER:
+        key->ino = INO_NONE;
+        ((struct disk_owner *)value)->owner = le64_of(sub);
+        ((struct disk_owner *)value)->first = le64_of(7);
+        return sizeof(struct disk_owner);
     default:
         key->ino = INO_NONE;
         test_random_bytes(random, value, size);
