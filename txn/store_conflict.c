@@ -171,8 +171,8 @@ static int ends_in_newline(const struct store *store, const struct inode *inode,
     const struct content_root root = store_content_root(inode);
     char last = '\0';
     size_t got = 0;
-    int rc = relation_open(store->cache, inode->ts, inode->rel, &relation);
-    if (rc == 0) {
+    int rc = inode->rel != REL_NONE ? relation_open(store->cache, inode->ts, inode->rel, &relation) : 0;
+    if (rc == 0) { /* without a relation it is all hole */
         rc = content_read(relation, &root, inode->size_bytes - 1, &last, 1, &got);
         relation_unref(relation);
     }

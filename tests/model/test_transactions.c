@@ -546,6 +546,17 @@ static void appends_without_newline_conflict(void **state)
     must_conflict(txn);
 }
 
+static void appends_behind_a_hole_conflict(void **state)
+{
+    RIG;
+    assert_int_equal(make(rig, live, "t", S_IFREG | 0644), 0);
+    assert_int_equal(truncate_to(rig, live, "t", 1000), 0);
+    struct store_txn *txn = begin(rig);
+    assert_int_equal(append(rig, store_txn_view(txn), "t", "mine\n"), 0);
+    assert_int_equal(append(rig, live, "t", "theirs\n"), 0);
+    must_conflict(txn);
+}
+
 static void overwrites_conflict(void **state)
 {
     RIG;
@@ -813,6 +824,7 @@ int main(void)
         CASE(relation_made_and_dropped_inside_is_dropped_once),
         CASE(rewritten_table_and_snapshot_share_a_relation),
         CASE(appends_without_newline_conflict),
+        CASE(appends_behind_a_hole_conflict),
         CASE(overwrites_conflict),
         CASE(lock_file_made_and_removed_conflicts_either_way),
         CASE(directory_made_on_both_sides_is_one),
