@@ -11,12 +11,15 @@
  *                     +-------- page_try_latch -------+            page_read: validated once <------------+
  *
  * CACHE-1 A page that was written to its block, is being written, or has a reply pin is never changed: page_try_latch
- * fails and the caller moves the content to a new block. So a block is written once in its life. CACHE-2 A latched page
- * is never written and never evicted. The latch is never waited for: write-back skips latched frames. CACHE-3 Two
- * threads never change one page at a time: the tree that the page belongs to is locked exclusively by whoever latches.
+ *         fails and the caller moves the content to a new block. So a block is written once in its life.
+ * CACHE-2 A latched page is never written and never evicted. The latch is never waited for: write-back skips latched
+ *         frames.
+ * CACHE-3 Two threads never change one page at a time: the tree that the page belongs to is locked exclusively by
+ *         whoever latches.
  * CACHE-4 A pinned frame keeps its page. A pin alone allows reading only while the tree's lock is held (shared); a
- * reply pin allows it without any lock, because of CACHE-1. CACHE-5 resident(relation) is exactly the number of frames
- * whose tag names that relation. DROP-1 to DROP-4: see bufcache_drop_relations.
+ *         reply pin allows it without any lock, because of CACHE-1.
+ * CACHE-5 resident(relation) is exactly the number of frames whose tag names that relation.
+ * DROP-1 to DROP-4: see bufcache_drop_relations.
  *
  * Frames are asked for before they are needed: an operation takes a frame_budget with its worst case before it takes
  * any lock, and then neither page_new nor page_read waits for a frame.

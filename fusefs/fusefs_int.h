@@ -1,9 +1,10 @@
 /*
  * fusefs/fusefs_int.h - what the files of fusefs/ share.
  *
- * FUSE-1 Every request is answered exactly once. FUSE-2 A lookup count whose reply could not be delivered is undone.
- * FUSE-3 No lock is held while a reply is written, but the pins of the frames that it is sent from. FUSE-4 What is told
- * to the kernel with a long timeout changes only through this mount.
+ * FUSE-1 Every request is answered exactly once.
+ * FUSE-2 A lookup count whose reply could not be delivered is undone.
+ * FUSE-3 No lock is held while a reply is written, but the pins of the frames that it is sent from.
+ * FUSE-4 What is told to the kernel with a long timeout changes only through this mount.
  */
 #ifndef TBLFS_FUSEFS_FUSEFS_INT_H
 #define TBLFS_FUSEFS_FUSEFS_INT_H

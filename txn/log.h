@@ -1,17 +1,17 @@
 /*
  * txn/log.h - the write-ahead log: append, write, sync, segments.
  *
- *   log_reserve (no lock held) --> log_append (under the operation's locks, memory only) --> log_write (no lock: into
- * the segment file)
- *                                                                                   --> log_sync (on the medium)
+ *   log_reserve (no lock held) --> log_append (under the operation's locks, memory only)
+ *                              --> log_write (no lock: into the segment file) --> log_sync (on the medium)
  *
  * LOG-1 The order of records is the order of log_append calls. What survives is a prefix of them.
  * LOG-2 A record is in its file when log_write returned 0 for its position, durable when log_sync did.
  * LOG-3 Nothing durable shares a sector with what is written later: batches are padded to LOG_ALIGN (RELIABILITY of
- * docs/FORMAT.md). LOG-4 Every batch tells up to where the log was durable when it was written. A bad batch below such
- * a position is damage, above all of them it is the torn tail. An idle log writes one empty batch to vouch for the last
- * one. LOG-5 The first failed write or sync of the log stops it for good: everything after it answers that error. LOG-6
- * A segment file is complete and durable (zeros, header, name) before anything is written into it.
+ *       docs/FORMAT.md).
+ * LOG-4 Every batch tells up to where the log was durable when it was written. A bad batch below such a position is
+ *       damage, above all of them it is the torn tail. An idle log writes one empty batch to vouch for the last one.
+ * LOG-5 The first failed write or sync of the log stops it for good: everything after it answers that error.
+ * LOG-6 A segment file is complete and durable (zeros, header, name) before anything is written into it.
  */
 #ifndef TBLFS_TXN_LOG_H
 #define TBLFS_TXN_LOG_H

@@ -3,10 +3,11 @@
  * (LOG-4).
  *
  * READ-1 A batch counts only if position, checksum (which covers the store's identity) and flags are right, in a
- * segment whose header is right. READ-2 The first position without such a batch ends the log. When any later batch
- * vouches for something beyond that position, or the log in front of it was vouched for, it is damage: reported with
- * file and offset, and refused. So is a segment that is not there, wherever reading comes to it (SEGMENT-1). READ-3 A
- * group that is not complete is part of the torn tail.
+ *        segment whose header is right.
+ * READ-2 The first position without such a batch ends the log. When any later batch vouches for something beyond that
+ *        position, or the log in front of it was vouched for, it is damage: reported with file and offset, and
+ *        refused. So is a segment that is not there, wherever reading comes to it (SEGMENT-1).
+ * READ-3 A group that is not complete is part of the torn tail.
  */
 #include "txn/log_int.h"
 

@@ -2,11 +2,14 @@
  * txn/store_int.h - inside of the store.
  *
  * STORE-1 A mutation runs: frame budget (no lock held), file lock (content only), gate shared, plan of the content,
- * catalog lock, plan of the catalog batch, log_append, apply, unlock. Nothing can fail behind log_append. STORE-2 The
- * order of log records is the order of application: records are appended under the catalog lock of their view. STORE-3
- * A content root changes only under its inode's file lock (exclusive) and the catalog lock; attributes under the
- * catalog lock. STORE-4 An inode with no name left lives as an orphan as long as it is in the file table; whoever takes
- * it out of the table destroys it. STORE-5 No number is used at or above its ceiling in the control file.
+ *         catalog lock, plan of the catalog batch, log_append, apply, unlock. Nothing can fail behind log_append.
+ * STORE-2 The order of log records is the order of application: records are appended under the catalog lock of their
+ *         view.
+ * STORE-3 A content root changes only under its inode's file lock (exclusive) and the catalog lock; attributes under
+ *         the catalog lock.
+ * STORE-4 An inode with no name left lives as an orphan as long as it is in the file table; whoever takes it out of
+ *         the table destroys it.
+ * STORE-5 No number is used at or above its ceiling in the control file.
  */
 #ifndef TBLFS_TXN_STORE_INT_H
 #define TBLFS_TXN_STORE_INT_H
