@@ -50,7 +50,7 @@ enum item_type {
     ITEM_TABLESPACE = 8, /* (INO_NONE, tablespace number) */
     ITEM_OWNER = 9,      /* (INO_NONE, relation): struct disk_owner; of an inode with INODE_RENUMBERED */
 };
-#define ITEM_TYPE_LAST ITEM_OWNER
+#define ITEM_TYPE_LAST    ITEM_OWNER
 #define SYMLINK_PART_SIZE 2048u
 #define XATTR_MAX_VALUE   3072u
 

@@ -100,7 +100,7 @@ void retire_list_add_relation(struct retire_list *list, epoch_no created)
     list->entries[list->count++] = (struct retire_entry){.first = 0, .count = 0, .birth = created};
 }
 
-static void chunk_free(struct dead_chunk *chunk)
+void cow_chunk_free(struct dead_chunk *chunk)
 {
     relation_unref(chunk->relation);
     free(chunk);
@@ -110,7 +110,7 @@ static void chunk_list_free(struct dead_chunk *chunk)
 {
     while (chunk != NULL) {
         struct dead_chunk *next = chunk->next;
-        chunk_free(chunk);
+        cow_chunk_free(chunk);
         chunk = next;
     }
 }
@@ -124,8 +124,7 @@ void retire_list_free(struct retire_list *list)
     *list = (struct retire_list){0};
 }
 
-/* Makes the list's memory a chunk of its own; the list is empty afterwards. NULL when there was nothing in it. */
-static struct dead_chunk *retire_list_take(struct retire_list *list)
+struct dead_chunk *cow_retire_list_take(struct retire_list *list)
 {
     if (list->count == 0) {
         retire_list_free(list);
@@ -481,7 +480,7 @@ static void closing_run(struct cow *cow, struct holder *holder)
             cow_free_run(relation, entries[i].first, entries[i].count);
         }
         if (finished != NULL) {
-            chunk_free(finished);
+            cow_chunk_free(finished);
         }
         cow_gate_leave(cow);
     }
@@ -616,19 +615,25 @@ void view_give_back(struct view *view, struct relation *relation, struct page_pt
 
 /* ---- leaving a view ---- */
 
-static void retire_relation(struct view *view, struct dead_chunk *chunk)
+void cow_retire_relation(struct cow *cow, struct dead_chunk *chunk)
 {
-    struct cow *cow = view->cow;
     assert(chunk->count == 1);
+    chunk->retired = cow_epoch(cow);
     mutex_lock(&cow->lock);
     const bool held = relation_is_held_locked(cow, chunk->entries[0].birth, chunk->retired, false);
     chunk_push(held ? &cow->dropped_held : &cow->dropped_dead, chunk);
     mutex_unlock(&cow->lock);
 }
 
+bool cow_log_refers_inside(const struct view *view, const struct relation *relation)
+{
+    return relation_referenced(relation) > view->at && !PLANT(REFERRED_BLOCKS_REUSED);
+}
+
 /* Frees the entries that nobody else sees and keeps the rest at the front. */
 static void retire_private_entries(struct view *view, struct dead_chunk *chunk)
 {
+    const bool referred = view->kind == VIEW_TRANSACTION && cow_log_refers_inside(view, chunk->relation);
     uint32_t kept = 0;
     uint64_t freed = 0;
     for (uint32_t i = 0; i < chunk->count; i++) {
@@ -642,6 +647,10 @@ static void retire_private_entries(struct view *view, struct dead_chunk *chunk)
             assert(was_private);
             (void)was_private;
         }
+        if (referred) {
+            chunk->entries[kept++] = entry;
+            continue;
+        }
         cow_free_run(chunk->relation, entry.first, entry.count);
         freed += entry.count;
     }
@@ -653,6 +662,13 @@ static void retire_private_entries(struct view *view, struct dead_chunk *chunk)
     chunk->count = kept;
 }
 
+void cow_pin_chunk(struct cow *cow, struct dead_chunk *chunk)
+{
+    mutex_lock(&cow->lock);
+    pin_chunk_locked(cow, chunk);
+    mutex_unlock(&cow->lock);
+}
+
 void cow_retire_chunk(struct view *view, struct dead_chunk *chunk)
 {
     struct cow *cow = view->cow;
@@ -660,21 +676,23 @@ void cow_retire_chunk(struct view *view, struct dead_chunk *chunk)
     if (chunk->entries[0].count == 0 && (view->kind == VIEW_LIVE || chunk->entries[0].birth > view->at)) {
         if (view->kind == VIEW_TRANSACTION) {
             private_blocks_forget_created(view, chunk->relation);
+            mutex_lock(&cow->lock);
+            chunk_push(&view->priv->dropped, chunk);
+            mutex_unlock(&cow->lock);
+        } else {
+            cow_retire_relation(cow, chunk);
         }
-        retire_relation(view, chunk);
         return;
     }
     if (view->kind == VIEW_LIVE && log_refers_to(cow, chunk->relation)) {
-        mutex_lock(&cow->lock);
-        pin_chunk_locked(cow, chunk);
-        mutex_unlock(&cow->lock);
+        cow_pin_chunk(cow, chunk);
         return;
     }
     if (chunk->entries[0].count != 0) {
         retire_private_entries(view, chunk);
     }
     if (chunk->count == 0) {
-        chunk_free(chunk);
+        cow_chunk_free(chunk);
         return;
     }
     mutex_lock(&cow->lock);
@@ -685,7 +703,7 @@ void cow_retire_chunk(struct view *view, struct dead_chunk *chunk)
 void view_retire(struct view *view, struct retire_list *list)
 {
     assert(view->kind != VIEW_READ_ONLY);
-    struct dead_chunk *chunk = retire_list_take(list);
+    struct dead_chunk *chunk = cow_retire_list_take(list);
     if (chunk != NULL) {
         cow_retire_chunk(view, chunk);
     }
@@ -778,6 +796,9 @@ static int private_each_run(struct cow *cow, const struct relation *relation,
             if (blocks->relation == relation) {
                 rc = private_blocks_each_run(blocks, fn, arg);
             }
+        }
+        if (rc == 0) {
+            rc = chunk_list_each_run(priv->replaced, relation, fn, arg);
         }
     }
     return rc;

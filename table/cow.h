@@ -14,6 +14,8 @@
  * COW-3 No block that the durable checkpoint can reach is overwritten: the durable checkpoint is a holder.
  * COW-4 A block that a log record refers to (relation_set_referenced) is not reused, nor its file removed, before a
  *       checkpoint that forked after it left the tree is durable, whoever else could see it.
+ *       A transaction's records count only if it is closed: blocks that it was the only one to see stay allocated until its end,
+ *       and, when it was closed, until a checkpoint that forked later is durable.
  * COW-5 A dropped relation is one entry of a deadlist: its file goes when no holder has created <= at. Its pages go
  *       earlier: as soon as only durable checkpoints hold it (they read from disk) it is reported dead through
  *       cow_take_dead.
@@ -65,6 +67,7 @@ struct view {
     struct relation *catalog; /* relation REL_CATALOG */
     struct view_private *priv; /* transaction: blocks allocated and relations created in it; else NULL */
     void *owner;               /* transaction: of who opened it; NULL */
+    bool published; /* transaction: it was closed, the log's records of it count: COW-4 holds for its own blocks too */
 };
 
 struct cow_options {

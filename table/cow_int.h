@@ -37,7 +37,9 @@ struct private_blocks {
 struct view_private {
     struct view_private *next; /* of the cow's list of transactions' views */
     struct private_blocks *relations;
-    struct dead_chunk *replaced; /* blocks of the base that the view no longer uses */
+    struct dead_chunk
+        *replaced; /* blocks of the base that the view no longer uses; and its own that the log may refer to */
+    struct dead_chunk *dropped; /* relations made and dropped in it: they go at its end (COW-4) */
 };
 
 struct cow {
@@ -66,6 +68,15 @@ struct cow {
 
 /* What left the live tree is freed at once or put on a list; a chunk is taken over. The gate is held. */
 void cow_retire_chunk(struct view *view, struct dead_chunk *chunk);
+/* COW-4: the log refers to the relation since the transaction began. */
+bool cow_log_refers_inside(const struct view *view, const struct relation *relation);
+/* A relation that was made in a transaction, or was dropped in it, goes with its end. */
+void cow_retire_relation(struct cow *cow, struct dead_chunk *chunk);
+/* COW-4: the blocks stay until a checkpoint that forks later is durable. */
+void cow_pin_chunk(struct cow *cow, struct dead_chunk *chunk);
+void cow_chunk_free(struct dead_chunk *chunk);
+/* Makes the list's memory a chunk of its own; the list is empty afterwards. NULL when there was nothing in it. */
+struct dead_chunk *cow_retire_list_take(struct retire_list *list);
 /* Frees a run: its pages leave the cache, its blocks become free. No lock held but the gate. */
 void cow_free_run(struct relation *relation, block_no first, uint32_t count);
 

@@ -312,18 +312,68 @@ static void abort_created(struct view *view, struct relation *relation)
     view_retire(&view->cow->live, &list);
 }
 
+struct pin_arg {
+    struct relation *relation;
+    struct retire_list list;
+};
+
+static int add_pinned(void *arg, block_no first, uint32_t count)
+{
+    struct pin_arg *pa = arg;
+    const int rc = retire_list_reserve(&pa->list, pa->relation, 1);
+    if (rc == 0) {
+        pa->list.entries[pa->list.count++] = (struct retire_entry){.first = first, .count = count, .birth = UINT64_MAX};
+    }
+    return rc;
+}
+
+/* Blocks that the closed transaction's tree had, and the live tree did not take over. Without memory they stay allocated until the next
+ * start. */
+static void pin_private(struct view *view, const struct private_blocks *blocks)
+{
+    struct pin_arg pa = {.relation = blocks->relation};
+    const int rc = private_blocks_each_run(blocks, add_pinned, &pa);
+    struct dead_chunk *chunk = rc == 0 ? cow_retire_list_take(&pa.list) : NULL;
+    retire_list_free(&pa.list);
+    if (chunk != NULL) {
+        chunk->retired = cow_epoch(view->cow);
+        cow_pin_chunk(view->cow, chunk);
+    }
+}
+
 static void abort_relation(struct view *view, struct private_blocks *blocks)
 {
     if (blocks->created) {
         abort_created(view, blocks->relation);
+    } else if (blocks->bits != NULL && view->published && cow_log_refers_inside(view, blocks->relation)) {
+        pin_private(view, blocks);
     } else if (blocks->bits != NULL) {
         const int rc = private_blocks_each_run(blocks, free_run, blocks->relation);
         assert(rc == 0);
         (void)rc;
     }
-    relation_unref(blocks->relation);
-    free(blocks->bits);
-    free(blocks);
+    private_free(blocks);
+}
+
+/* What the view replaced and the live tree did not take over: blocks of the base are those of others, its own ones go now. */
+static void abort_replaced(struct view *view, struct dead_chunk *chunk)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        if (chunk->entries[i].count != 0 && chunk->entries[i].birth > view->at) {
+            chunk->entries[kept++] = chunk->entries[i];
+        }
+    }
+    chunk->count = kept;
+    chunk->retired = cow_epoch(view->cow);
+    if (kept > 0 && view->published && cow_log_refers_inside(view, chunk->relation)) {
+        cow_pin_chunk(view->cow, chunk);
+        return;
+    }
+    for (uint32_t i = 0; i < kept; i++) {
+        cow_free_run(chunk->relation, chunk->entries[i].first, chunk->entries[i].count);
+    }
+    cow_chunk_free(chunk);
 }
 
 static void view_abort(struct view *view)
@@ -343,13 +393,17 @@ static void view_abort(struct view *view)
         priv->relations = blocks->next;
         abort_relation(view, blocks);
     }
-    cow_gate_leave(cow);
     while (priv->replaced != NULL) {
         struct dead_chunk *chunk = priv->replaced;
         priv->replaced = chunk->next;
-        relation_unref(chunk->relation);
-        free(chunk);
+        abort_replaced(view, chunk);
     }
+    while (priv->dropped != NULL) {
+        struct dead_chunk *chunk = priv->dropped;
+        priv->dropped = chunk->next;
+        cow_retire_relation(cow, chunk);
+    }
+    cow_gate_leave(cow);
     free(priv);
 }
 

@@ -140,8 +140,7 @@ static int replay_record(void *arg, lsn_no position, const struct op_record *op)
         return 0; /* in the checkpoint; or replayed with the transaction's commit */
     }
     store->recovery_by_value = position >= recovery->vouched;
-    const int rc = op->type == OP_COMMIT ? recovery_txn_commit(&recovery->txns, &recovery->reader, position, op)
-                                         : replay(store, op);
+    const int rc = op->type == OP_COMMIT ? recovery_txn_commit(&recovery->txns, position, op) : replay(store, op);
     recovery->skipped += rc == 1;
     if (rc < 0) {
         char text[512];
@@ -213,6 +212,7 @@ static int read_twice(struct store *store, struct recovery *recovery, lsn_no *ou
 int store_recover(struct store *store)
 {
     struct recovery recovery = {.store = store, .txns = {.store = store}, .reader = reader_options(store)};
+    recovery.txns.reader = &recovery.reader;
     lsn_no end = 0;
     bool torn = false;
     const uint64_t start_ns = io_monotonic_ns(store->dev);

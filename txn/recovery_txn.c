@@ -16,10 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PAGES_ARE_MISSING 1
+
 struct recovery_txn {
     UT_hash_handle hh;
     txn_no number;
-    lsn_no first; /* position of its first record */
+    lsn_no first;   /* position of its first record */
+    bool has_pages; /* some of its records refer to pages */
     struct txn_set set;
 };
 
@@ -74,6 +77,43 @@ static int note_contained(void *arg, const struct op_record *op)
     return txn_set_add(arg, op, false);
 }
 
+struct note_pages {
+    struct store *store;
+    txn_no number;
+};
+
+static int note_pages_of(void *arg, lsn_no position, const struct op_record *op)
+{
+    const struct note_pages *np = arg;
+    (void)position;
+    if (op->txn != np->number || op->type != OP_WRITE_PAGES) {
+        return 0;
+    }
+    const int rc = store_recovery_note_pages(np->store, op);
+    return rc == -EBADMSG ? PAGES_ARE_MISSING : rc;
+}
+
+/* PAGES-6: -EBADMSG makes the commit record the bad one. */
+static int note_pages(const struct recovery_txns *txns, const struct recovery_txn *txn, lsn_no position)
+{
+    struct note_pages np = {.store = txns->store, .number = txn->number};
+    struct log_reader_options options = *txns->reader;
+    lsn_no end = 0;
+    bool torn = false;
+    options.from = txn->first;
+    options.until = position + 1;
+    options.out_vouched = NULL;
+    const int rc = log_read(&options, note_pages_of, &np, &end, &torn);
+    return rc == PAGES_ARE_MISSING ? -EBADMSG : rc;
+}
+
+static int note_commit(struct recovery_txns *txns, struct recovery_txn *txn, lsn_no position,
+                       const struct op_record *op)
+{
+    const int rc = op_records_each(op->data.data, op->data.size, note_contained, &txn->set);
+    return rc == 0 && txn->has_pages ? note_pages(txns, txn, position) : rc;
+}
+
 int recovery_txn_note(struct recovery_txns *txns, lsn_no position, const struct op_record *op, bool is_new)
 {
     if (op->type == OP_COMMIT && !is_new) {
@@ -85,8 +125,9 @@ int recovery_txn_note(struct recovery_txns *txns, lsn_no position, const struct 
         return -ENOMEM;
     }
     if (op->type == OP_COMMIT) {
-        return op_records_each(op->data.data, op->data.size, note_contained, &txn->set);
+        return note_commit(txns, txn, position, op);
     }
+    txn->has_pages |= op->type == OP_WRITE_PAGES;
     return txn_set_add(&txn->set, op, false);
 }
 
@@ -157,8 +198,7 @@ static void swap(struct publish *publish)
     cow_gate_open(store->cow);
 }
 
-int recovery_txn_commit(struct recovery_txns *txns, const struct log_reader_options *reader, lsn_no position,
-                        const struct op_record *op)
+int recovery_txn_commit(struct recovery_txns *txns, lsn_no position, const struct op_record *op)
 {
     struct store *store = txns->store;
     struct recovery_txn *txn = find(txns, op->txn);
@@ -167,11 +207,12 @@ int recovery_txn_commit(struct recovery_txns *txns, const struct log_reader_opti
     }
     struct publish publish = {.store = store, .set = &txn->set, .time_ns = op->time_ns, .first_ino = op->ino};
     struct replay replay = {.publish = &publish, .number = op->txn};
-    struct log_reader_options options = *reader;
+    struct log_reader_options options = *txns->reader;
     lsn_no end = 0;
     bool torn = false;
     options.from = txn->first;
     options.until = position + 1;
+    options.out_vouched = NULL;
     int rc = copy_orphans(&publish, op);
     if (rc == 0) {
         rc = publish_begin(&publish);

@@ -11,14 +11,14 @@ struct recovery_txn;
 /* What the first pass found of transactions. */
 struct recovery_txns {
     struct store *store;
-    struct recovery_txn *by_number; /* uthash */
+    const struct log_reader_options *reader; /* of the whole log */
+    struct recovery_txn *by_number;          /* uthash */
 };
 
 /* First pass: a record of a transaction. is_new: the checkpoint does not have it. */
 int recovery_txn_note(struct recovery_txns *txns, lsn_no position, const struct op_record *op, bool is_new) WARN_UNUSED;
 /* Second pass, at its commit record: reads its records again and replays them. 1: some were of damaged tables and skipped. */
-int recovery_txn_commit(struct recovery_txns *txns, const struct log_reader_options *reader, lsn_no position,
-                        const struct op_record *op) WARN_UNUSED;
+int recovery_txn_commit(struct recovery_txns *txns, lsn_no position, const struct op_record *op) WARN_UNUSED;
 void recovery_txns_free(struct recovery_txns *txns);
 
 #endif

@@ -254,6 +254,16 @@ static int build(struct commit *commit)
     return rc;
 }
 
+/* TXN-4 */
+static int note_referred(struct store_txn *txn)
+{
+    int rc = 0;
+    for (size_t i = 0; i < txn->referred_count && rc == 0 && !PLANT(REFERRED_INSIDE_FORGOTTEN); i++) {
+        rc = store_note_referenced(txn->store, txn->referred[i]);
+    }
+    return rc;
+}
+
 /* Everything that an old version needs but its table's file. */
 static int prepare_old_version(struct commit *commit)
 {
@@ -322,6 +332,7 @@ static int swap(struct commit *commit)
     atomic_fetch_add(&store->changes, 1);
     atomic_fetch_add(&store->operations[OP_COMMIT], 1);
     txn_end_locked(commit->txn, STORE_TXN_COMMITTED);
+    commit->txn->view->published = true;
     commit->swapped = true;
     rwlock_unlock_exclusive(&live->catalog_lock);
     return 0;
@@ -350,6 +361,9 @@ static int close_under_gate(struct commit *commit)
     }
     if (rc == 0) {
         rc = prepare_old_version(commit);
+    }
+    if (rc == 0) {
+        rc = note_referred(txn);
     }
     return rc != 0 ? rc : swap(commit);
 }

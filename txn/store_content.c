@@ -8,7 +8,7 @@
  *   rel == REL_NONE          never had content, or was cut to nothing: the next write makes a relation
  *   cut to 0, tree of pages  a large one: the whole relation goes (COW-5); a single leaf: its block goes
  */
-#include "txn/store_int.h"
+#include "txn/store_txn.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -258,7 +258,7 @@ static void change_inode(struct op_run *run, const struct content_change *change
 static bool may_refer(const struct content_change *change)
 {
     return change->type == OP_WRITE && change->size >= change->file->store->bulk_min_bytes && change->replay == NULL &&
-           change->file->view->kind == VIEW_LIVE;
+           (change->file->view->kind == VIEW_LIVE || txn_of_view(change->file->view) != NULL);
 }
 
 /* Bytes of the log that the record's content takes: pointers, and the bytes of two leaves at the edges. */
@@ -307,6 +307,9 @@ static int refer_or_carry(struct op_run *run, const struct content_change *chang
     int rc = page_write_many(change->file->relation, bulk.leaves, bulk.count);
     if (rc == 0) {
         rc = store_note_referenced(run->store, change->file->relation);
+    }
+    if (rc == 0 && run->txn != NULL) {
+        rc = txn_note_referred(run->txn, change->file->relation);
     }
     return rc != 0 ? rc : refer_record(run, change, &bulk);
 }
@@ -604,6 +607,12 @@ static struct content_change change_of_record(struct store_file *file, const str
     };
 }
 
+/* In a merge the rows may go to another relation than the one that the transaction made: PAGES-6. */
+static bool is_of_another_relation(const struct store_file *file, const struct op_record *record)
+{
+    return file->relation != NULL && relation_number(file->relation) != record->rel;
+}
+
 /* PAGES-5: one page's bytes are written anew, and its block, which was counted as used, leaves. */
 static int replay_page_by_value(struct store_file *file, const struct op_record *record, struct page_ptr leaf,
                                 uint64_t offset)
@@ -631,10 +640,11 @@ static int replay_page_by_value(struct store_file *file, const struct op_record 
         change.size = sizeof bytes;
         rc = change_run(&change);
     }
-    if (rc == 0) {
+    const bool frees = rc == 0 && !is_of_another_relation(file, record);
+    if (frees) {
         rc = retire_list_reserve(&block, relation, 1);
     }
-    if (rc == 0) {
+    if (rc == 0 && frees) {
         retire_list_add(&block, leaf);
         cow_gate_enter(store->cow);
         view_retire(file->view, &block);
@@ -648,7 +658,7 @@ static int replay_pages(struct store_file *file, const struct op_record *record,
 {
     const struct content_leaf *leaves = (const struct content_leaf *)pages->bytes;
     int rc = 0;
-    if (!file->store->recovery_by_value) {
+    if (!file->store->recovery_by_value && !is_of_another_relation(file, record)) {
         return change_run(pages);
     }
     for (uint64_t i = 0; i < pages->size && rc == 0; i++) {

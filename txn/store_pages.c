@@ -11,6 +11,8 @@
  * PAGES-5 A sync that failed may have left pages in the system's page cache that look written and never will be. So what a record
  *         refers to stays where it is only when a later batch vouches for the record (then its pages were synced before the log was);
  *         else replay copies it.
+ * PAGES-6 A transaction's records count when it is closed: recovery reads the pages that they refer to when it finds the commit record, which is
+ *         the bad one if they are not there. Pages of a relation that replay does not write to (rows merged into another one) are copied.
  *
  * Locking: referenced_lock guards the list; relations are synced without it.
  */

@@ -27,7 +27,8 @@ struct rig {
 
 static void open_store(struct rig *rig)
 {
-    const struct store_options options = {.dev = rig->dev, .diag = &rig->diag, .dir = DIR};
+    const struct store_options options = {
+        .dev = rig->dev, .diag = &rig->diag, .dir = DIR, .bulk_min_bytes = 8 * BLOCK_SIZE};
     assert_int_equal(store_open(&options, &rig->store, NULL), 0);
 }
 
@@ -504,6 +505,68 @@ static void relation_made_and_dropped_inside_is_dropped_once(void **state)
     free(text);
 }
 
+/* The log refers to pages that the transaction wrote, cut, wrote again, and that the close merged or took over: replay finds them all,
+ * whatever was freed and allocated behind the close. */
+static void pages_that_the_log_refers_to_stay(void **state)
+{
+    RIG;
+    char *base = rows("base", 100);
+    char *mine = rows("mine", 20000);
+    char *cut = rows("cut", 9000);
+    char *theirs = rows("theirs", 5000);
+    const char *const taken[] = {base, mine};
+    const char *const merged[] = {base, theirs, mine};
+    assert_int_equal(append(rig, live, "taken", base), 0);
+    assert_int_equal(append(rig, live, "merged", base), 0);
+    struct store_txn *txn = begin(rig);
+    struct view *own = store_txn_view(txn);
+    assert_int_equal(append(rig, own, "taken", cut), 0);
+    assert_int_equal(truncate_to(rig, own, "taken", strlen(base)), 0);
+    assert_int_equal(append(rig, own, "taken", mine), 0);
+    assert_int_equal(append(rig, own, "merged", mine), 0);
+    assert_int_equal(append(rig, own, "gone", cut), 0);
+    assert_int_equal(remove_path(rig, own, "gone"), 0);
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    assert_int_equal(append(rig, live, "merged", theirs), 0);
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    check(rig);
+    must_commit(txn);
+    check(rig);
+    for (unsigned i = 0; i < 4; i++) { /* would go into blocks that are free too early */
+        assert_int_equal(append(rig, live, "taken", cut), 0);
+        assert_int_equal(truncate_to(rig, live, "taken", strlen(base) + strlen(mine)), 0);
+        assert_int_equal(append(rig, live, "merged", cut), 0);
+        assert_int_equal(truncate_to(rig, live, "merged", strlen(base) + strlen(theirs) + strlen(mine)), 0);
+    }
+    expect_large(rig, live, "taken", taken, 2);
+    kill_and_reopen(rig);
+    live = store_live(rig->store);
+    expect_large(rig, live, "taken", taken, 2);
+    expect_large(rig, live, "merged", merged, 3);
+    expect(rig, live, "gone", NULL);
+    free(base);
+    free(mine);
+    free(cut);
+    free(theirs);
+}
+
+/* Rows written by reference into a relation of the transaction's own, and merged into another one. */
+static void pages_of_another_relation_are_copied_by_replay(void **state)
+{
+    RIG;
+    char *mine = rows("mine", 20000);
+    const char *const parts[] = {"theirs\n", mine};
+    assert_int_equal(make(rig, live, "t", S_IFREG | 0644), 0);
+    struct store_txn *txn = begin(rig);
+    assert_int_equal(append(rig, store_txn_view(txn), "t", mine), 0);
+    assert_int_equal(append(rig, live, "t", "theirs\n"), 0);
+    must_commit(txn);
+    expect_large(rig, live, "t", parts, 2);
+    kill_and_reopen(rig);
+    expect_large(rig, store_live(rig->store), "t", parts, 2);
+    free(mine);
+}
+
 /* Its old relation number is found in the snapshot, its new one in the live tree: no block is handed out twice. */
 static void rewritten_table_and_snapshot_share_a_relation(void **state)
 {
@@ -822,6 +885,8 @@ int main(void)
         CASE(large_appends_on_both_sides_merge),
         CASE(large_merge_is_replayed),
         CASE(relation_made_and_dropped_inside_is_dropped_once),
+        CASE(pages_that_the_log_refers_to_stay),
+        CASE(pages_of_another_relation_are_copied_by_replay),
         CASE(rewritten_table_and_snapshot_share_a_relation),
         CASE(appends_without_newline_conflict),
         CASE(appends_behind_a_hole_conflict),
