@@ -245,7 +245,7 @@ static void set_checkpoint(struct store *store, struct control *control, void *a
 static int fork_checkpoint(struct store *store, struct checkpoint *checkpoint)
 {
     cow_gate_close(store->cow);
-    checkpoint->lsn = log_mark(store->log);
+    checkpoint->lsn = store->log != NULL ? log_mark(store->log) : store->control.redo_lsn;
     checkpoint->scan_lsn = store_txns_scan_lsn(store, checkpoint->lsn);
     checkpoint->commits = atomic_load(&store->commits);
     checkpoint->changes = atomic_load(&store->changes);
@@ -291,7 +291,7 @@ static void release_previous(struct store *store, const struct checkpoint *check
     store_forget_referenced(store, cow_holder_at(checkpoint->fork));
     store_sweep_dead(store, "checkpoint");
     unlink_removable(store);
-    const int rc = log_recycle(store->log, checkpoint->scan_lsn);
+    const int rc = store->log != NULL ? log_recycle(store->log, checkpoint->scan_lsn) : 0;
     if (rc != 0) {
         diag_log(store->diag, DIAG_WARNING, "%s: a log segment that is not needed any more could not be removed: %s",
                  store->dir, strerror(-rc));

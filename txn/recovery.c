@@ -258,5 +258,6 @@ int store_log_open(struct store *store)
 int store_log_forget_old(struct store *store)
 {
     const struct log_reader_options reader = reader_options(store);
-    return log_remove_below(&reader, PLANT(OLD_LOG_REMOVED_EARLY) ? store->log_start : store->control.redo_lsn);
+    const lsn_no needed = store->control.clean ? UINT64_MAX : reader.from; /* behind a clean end no log is read */
+    return log_remove_below(&reader, PLANT(OLD_LOG_REMOVED_EARLY) ? store->log_start : needed);
 }

@@ -158,11 +158,11 @@ static int check_root(struct store *store)
 
 /* Behind a clean end the checkpoint in force is the state, and its log starts anew. Else the log was replayed: a
  * checkpoint makes that durable and starts the new log. */
-static int start_new_log(struct store *store, bool was_clean)
+static int start_new_log(struct store *store)
 {
     mutex_lock(&store->checkpoint_lock);
     int rc = 0;
-    if (was_clean || PLANT(RECOVERY_NOT_DURABLE)) {
+    if (store->control.clean || PLANT(RECOVERY_NOT_DURABLE)) {
         store->durable_lsn = log_end(store->log);
         rc = store_control_set_redo(store, store->durable_lsn);
     } else {
@@ -173,14 +173,35 @@ static int start_new_log(struct store *store, bool was_clean)
     return rc != 0 ? rc : store_log_forget_old(store);
 }
 
-/* On a full disk it goes where the reserve was, or where segments were that nobody needs any more. */
+/* Where the reserve was, or where segments were that nobody needs any more. */
+static int open_log_in_place_of_old(struct store *store)
+{
+    const int rc = store_log_forget_old(store);
+    store_reserve_release(store);
+    return rc != 0 ? rc : store_log_open(store);
+}
+
+/* Makes what was replayed durable as a clean end does: then the old log is needed no more, nor what only the checkpoint
+ * before it saw. A crash from here on finds a store that was closed cleanly. */
+static int checkpoint_without_log(struct store *store)
+{
+    mutex_lock(&store->checkpoint_lock);
+    const int rc = store_checkpoint_locked(store, true);
+    mutex_unlock(&store->checkpoint_lock);
+    return rc;
+}
+
+/* On a full disk whose reserve was spent in the last life, there may be room for the new log only in place of the one that
+ * was just replayed. */
 static int open_new_log(struct store *store)
 {
     int rc = store_log_open(store);
     if (rc == -ENOSPC) {
-        rc = store_log_forget_old(store);
-        store_reserve_release(store);
-        rc = rc == 0 ? store_log_open(store) : rc;
+        rc = open_log_in_place_of_old(store);
+    }
+    if (rc == -ENOSPC && !store->control.clean) {
+        rc = checkpoint_without_log(store);
+        rc = rc == 0 ? open_log_in_place_of_old(store) : rc;
     }
     return rc;
 }
@@ -205,7 +226,7 @@ static int make_writable(struct store *store, bool was_clean)
         rc = store_log_forget_old(store);
     }
     if (rc == 0) {
-        rc = start_new_log(store, was_clean);
+        rc = start_new_log(store);
     }
     if (rc == 0) {
         rc = store_destroy_orphans(store);

@@ -7,8 +7,9 @@
  *
  * RESERVE-1 While it is spent, only operations that free something run (unlink, truncate, ...), and what serves them: the
  *           log, checkpoints. All others answer ENOSPC, so that they cannot use it up.
- * RESERVE-2 It is as large as a segment of the log: that is the largest thing that a removal may have to make. So a store
- *           can also be opened, and its log be replayed, on a full disk.
+ * RESERVE-2 It is as large as a segment of the log and the pages that one removal replaces: that is what a removal may have
+ *           to make, and a checkpoint behind it frees what it replaced. So a store can also be opened, and its log be
+ *           replayed, on a full disk.
  *
  * Nothing is ever written into the file; losing it in a power cut costs nothing, since the next start makes it again.
  *
@@ -23,10 +24,12 @@
 #include <string.h>
 
 #define RESERVE_PATH_SIZE 4200u
+#define PAGE_BLOCKS       64u
 
 static uint64_t reserve_size(const struct store *store)
 {
-    return store->log_segment_size != 0 ? store->log_segment_size : LOG_SEGMENT_SIZE;
+    const uint64_t segment_size = store->log_segment_size != 0 ? store->log_segment_size : LOG_SEGMENT_SIZE;
+    return segment_size + (uint64_t)PAGE_BLOCKS * BLOCK_SIZE;
 }
 
 static int allocate_locked(struct store *store)
@@ -35,6 +38,10 @@ static int allocate_locked(struct store *store)
         return 0;
     }
     const int rc = io_allocate(store->reserve_file, 0, reserve_size(store));
+    if (rc != 0) {
+        const int truncate_rc = io_truncate(store->reserve_file, 0); /* a part of it is of more use to what needs it */
+        (void)truncate_rc;                                           /* the first error counts */
+    }
     atomic_store(&store->reserve_held, rc == 0);
     return rc;
 }
@@ -78,7 +85,7 @@ int store_reserve_restore(struct store *store)
     }
     mutex_lock(&store->reserve_lock);
     int rc = allocate_locked(store);
-    if (rc == -ENOSPC && log_drop_spare(store->log) == 0) {
+    if (rc == -ENOSPC && store->log != NULL && log_drop_spare(store->log) == 0) {
         rc = allocate_locked(store);
     }
     if (rc == 0) {

@@ -1,6 +1,6 @@
 /*
  * tests/model/test_full_disk.c - a disk that runs full: every refusal is -ENOSPC and changes nothing, everything can be
- * removed again however full it is (RELIABILITY R9 in docs/TESTING.md), and then there is room again.
+ * removed again however full it is (RELIABILITY R9 in docs/TESTING.md), also behind a kill, and then there is room again.
  */
 #include "tests/lib/mem_device.h"
 #include "tests/lib/test_support.h"
@@ -33,14 +33,38 @@ struct full_rig {
     uint64_t sizes[FILES_MAX];
 };
 
-static void open_store(struct full_rig *rig)
+static int try_open(struct full_rig *rig)
 {
     const struct store_options options = {.dev = mem_device_io(rig->mem),
                                           .diag = &rig->diag,
                                           .dir = "/d",
                                           .log_segment_size = SEGMENT,
                                           .bulk_min_bytes = 20000};
-    assert_int_equal(store_open(&options, &rig->store, NULL), 0);
+    return store_open(&options, &rig->store, NULL);
+}
+
+static void open_store(struct full_rig *rig)
+{
+    assert_int_equal(try_open(rig), 0);
+}
+
+/* A new store on a disk of that size. */
+static void begin(struct full_rig *rig, uint64_t seed, uint64_t disk_bytes)
+{
+    *rig = (struct full_rig){.mem = mem_device_create(seed)};
+    test_random_init(&rig->random, seed);
+    diag_init_silent(&rig->diag);
+    const struct store_mkfs_options mkfs = {
+        .dev = mem_device_io(rig->mem), .diag = &rig->diag, .dir = "/d", .create_dir = true};
+    assert_int_equal(store_mkfs(&mkfs), 0);
+    mem_device_set_capacity(rig->mem, disk_bytes);
+    open_store(rig);
+}
+
+static void end(struct full_rig *rig)
+{
+    assert_int_equal(store_close(rig->store), 0);
+    mem_device_destroy(rig->mem);
 }
 
 static struct store_name file_name(unsigned index, char *buffer)
@@ -75,10 +99,10 @@ static int append(struct full_rig *rig, unsigned index, size_t size)
 }
 
 /* Creates and appends until that was refused many times; other operations go on in between. */
-static void fill(struct full_rig *rig)
+static void fill(struct full_rig *rig, unsigned refusals)
 {
     unsigned refused = 0;
-    while (refused < REFUSALS) {
+    while (refused < refusals) {
         const unsigned index = (unsigned)test_random_below(&rig->random, FILES_MAX);
         int rc;
         if (rig->inos[index] == INO_NONE) {
@@ -108,11 +132,11 @@ static void verify(struct full_rig *rig)
 }
 
 /* Each removal succeeds, in any order, by unlinking or by cutting to nothing first. */
-static void empty(struct full_rig *rig)
+static void remove_some(struct full_rig *rig, unsigned count)
 {
     char name[16];
     const unsigned first = (unsigned)test_random_below(&rig->random, FILES_MAX);
-    for (unsigned i = 0; i < FILES_MAX; i++) {
+    for (unsigned i = 0; i < count; i++) {
         const unsigned index = (first + i) % FILES_MAX;
         if (rig->inos[index] == INO_NONE) {
             continue;
@@ -125,44 +149,91 @@ static void empty(struct full_rig *rig)
         }
         assert_int_equal(store_unlink(rig->store, store_live(rig->store), INO_ROOT, file_name(index, name)), 0);
         rig->inos[index] = INO_NONE;
-        store_step(rig->store);
+        if (test_random_chance(&rig->random, 50)) {
+            store_step(rig->store);
+        }
     }
 }
 
 static void full_disk_can_be_emptied_and_filled_again(void **state)
 {
     (void)state;
-    struct full_rig rig = {.store = NULL};
-    test_random_init(&rig.random, test_seed("test_full_disk"));
-    rig.mem = mem_device_create(3);
-    diag_init_stderr(&rig.diag, DIAG_WARNING);
-    const struct store_mkfs_options mkfs = {
-        .dev = mem_device_io(rig.mem), .diag = &rig.diag, .dir = "/d", .create_dir = true};
-    assert_int_equal(store_mkfs(&mkfs), 0);
-    mem_device_set_capacity(rig.mem, DISK_BYTES);
-    open_store(&rig);
+    struct full_rig rig;
+    begin(&rig, test_seed("test_full_disk"), DISK_BYTES);
     const unsigned rounds = test_is_long() ? 200 : 8;
     for (unsigned round = 0; round < rounds; round++) {
-        fill(&rig);
+        fill(&rig, REFUSALS);
         verify(&rig);
         if (round % 3 == 1) {
             store_abandon(rig.store);
             open_store(&rig);
             verify(&rig);
         }
-        empty(&rig);
+        remove_some(&rig, FILES_MAX);
         assert_int_equal(store_checkpoint(rig.store), 0);
         assert_int_equal(create(&rig, 0), 0);
         assert_int_equal(append(&rig, 0, FILE_BYTES), 0);
     }
-    assert_int_equal(store_close(rig.store), 0);
-    mem_device_destroy(rig.mem);
+    end(&rig);
+}
+
+/* A start that is cut off at any call that changes the disk leaves what another start finds whole. False: the start does
+ * not come to that call. */
+static bool cut_off_start(const struct full_rig *rig, enum mem_call call, uint64_t nth)
+{
+    struct full_rig clone = *rig;
+    clone.mem = mem_device_clone(rig->mem);
+    mem_device_fail(clone.mem, call, nth, EIO, true);
+    const bool cut_off = try_open(&clone) != 0;
+    mem_device_clear_faults(clone.mem);
+    if (cut_off) {
+        open_store(&clone);
+        verify(&clone);
+    }
+    store_abandon(clone.store);
+    mem_device_destroy(clone.mem);
+    return cut_off;
+}
+
+static void cut_off_starts(struct full_rig *rig)
+{
+    static const enum mem_call calls[] = {MEM_CALL_WRITE,  MEM_CALL_SYNC,   MEM_CALL_TRUNCATE, MEM_CALL_ALLOCATE,
+                                          MEM_CALL_UNLINK, MEM_CALL_RENAME, MEM_CALL_SYNC_DIR};
+    const enum mem_call call = calls[test_random_below(&rig->random, ARRAY_COUNT(calls))];
+    for (uint64_t nth = 1; cut_off_start(rig, call, nth); nth++) {
+    }
+}
+
+/* Killed with the disk full and some of it removed again, often with the reserve spent. */
+static void killed_store_on_full_disk_opens_and_can_be_emptied(void **state)
+{
+    (void)state;
+    const uint64_t seed = test_seed("test_full_disk");
+    const unsigned lives = test_is_long() ? 1000 : 40;
+    for (unsigned life = 0; life < lives; life++) {
+        struct full_rig rig;
+        begin(&rig, seed + life,
+              DISK_BYTES / 2 + test_random_below(&(struct test_random){seed + life}, DISK_BYTES / 2));
+        for (unsigned round = 0; round < 5; round++) {
+            fill(&rig, 1 + (unsigned)test_random_below(&rig.random, REFUSALS));
+            remove_some(&rig, (unsigned)test_random_below(&rig.random, FILES_MAX));
+            store_abandon(rig.store);
+            if (test_random_chance(&rig.random, 10)) {
+                cut_off_starts(&rig);
+            }
+            open_store(&rig);
+            verify(&rig);
+        }
+        remove_some(&rig, FILES_MAX);
+        end(&rig);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(full_disk_can_be_emptied_and_filled_again),
+        cmocka_unit_test(killed_store_on_full_disk_opens_and_can_be_emptied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

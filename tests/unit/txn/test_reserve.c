@@ -19,7 +19,7 @@
 #define DIR        "/d"
 #define DISK_BYTES (UINT64_C(5) << 20)
 #define SEGMENT    (UINT32_C(64) << 10)
-#define FILES_MAX  4000u
+#define FILES_MAX  8000u
 
 struct rig {
     struct mem_device *mem;
