@@ -12,14 +12,14 @@
  * and a whole relation (COW-5):
  *
  *   view_retire --> dropped_held --no holder but durable ones sees it--> dropped_dead --cow_take_dead--> dropped_gone
- *                                                                                          --cow_take_removable--> file
- * unlinked
+ *                                                                                     --cow_take_removable--> unlinked
  *
  * HOLD-1 The holder list is ordered by `at`, newest first; newest_at is the first one's.
  * HOLD-2 An entry on holder H's list was retired after H forked and before any newer holder that is still open, has
- * birth <= H.at, and its block is allocated in the relation's map. HOLD-3 The list changes only with the gate held
- * exclusively; entries move only under `lock`. An entry that is being freed is taken off and freed under one shared
- * hold of the gate, so that whoever holds the gate exclusively sees it either listed or free.
+ *        birth <= H.at, and its block is allocated in the relation's map.
+ * HOLD-3 The list changes only with the gate held exclusively; entries move only under `lock`. An entry that is being
+ *        freed is taken off and freed under one shared hold of the gate, so that whoever holds the gate exclusively
+ *        sees it either listed or free.
  *
  * Locking: gate before `lock`; `lock` is never held while pages are discarded (that may wait for a write).
  */
