@@ -19,6 +19,8 @@ struct fusefs_options {
     uint32_t checkpoint_interval_ms; /* 0: the store's default */
     uint64_t checkpoint_log_bytes;   /* 0: the store's default */
     uint32_t snap_mode;              /* permission bits of MNT/.snap, if given; else 0755 */
+    uint64_t txn_max_bytes;          /* 0: no limit */
+    uint32_t txn_max_age_s;          /* 0: no limit */
     uint32_t max_threads;            /* 0: max(16, 4 x CPUs) */
     bool snap_mode_given;
     bool allow_other;
@@ -56,7 +58,8 @@ int fusefs_run(const struct fusefs_options *options);
 /* Takes a snapshot of a mounted tree and makes it durable. Returns an exit status, as above. */
 int fusefs_take_snapshot(const char *mount_point, const char *name);
 
-/* Unmounts and waits until the daemon has closed the store and is gone. Returns an exit status, as above. */
-int fusefs_unmount(const char *mount_point);
+/* Unmounts and waits until the daemon has closed the store and is gone. Open transactions in which something was changed are listed, and
+ * it stays mounted, unless they are to be aborted. Returns an exit status, as above. */
+int fusefs_unmount(const char *mount_point, bool abort_transactions);
 
 #endif

@@ -42,6 +42,8 @@ struct fusefs {
     struct mutex transactions_lock; /* LOCK_RANK_TRANSACTIONS */
     struct condvar transactions_unclaimed;
     struct transaction *transactions;              /* open and aborted ones, guarded by transactions_lock */
+    bool limits_watching;                          /* guarded by transactions_lock */
+    struct worker_timer limits_timer;              /* fusefs/limits.h */
     _Atomic int64_t roots_changed_ns[ROOTS_COUNT]; /* mtimes of MNT/.snap and MNT/.txn */
 };
 

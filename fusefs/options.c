@@ -25,6 +25,7 @@
 #define THREADS_MAX            1024u
 #define MODE_MAX               07777u
 #define INTERVAL_MAX_SECONDS   86400u
+#define AGE_MAX_SECONDS        (366u * 86400u)
 #define MILLISECONDS_IN_SECOND 1000u
 
 enum option_id {
@@ -33,6 +34,8 @@ enum option_id {
     OPTION_CHECKPOINT_LOG_SIZE,
     OPTION_MAX_THREADS,
     OPTION_SNAP_MODE,
+    OPTION_TXN_MAX_AGE,
+    OPTION_TXN_MAX_BYTES,
     OPTION_LOG,
     OPTION_ALLOW_OTHER,
     OPTION_RO,
@@ -142,6 +145,39 @@ static int take_checkpoint_interval(struct parse *parse, const char *name, const
     return rc;
 }
 
+static int take_txn_max_bytes(struct parse *parse, const char *name, const char *value)
+{
+    return take_size(parse, name, value, MIB, &parse->options->txn_max_bytes);
+}
+
+/* Seconds of a unit's letter; 0: not a unit. */
+static uint32_t unit_seconds(const char *unit)
+{
+    static const struct {
+        const char *unit;
+        uint32_t seconds;
+    } units[] = {{"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
+    for (size_t index = 0; index < ARRAY_COUNT(units); index++) {
+        if (strcmp(units[index].unit, unit) == 0)
+            return units[index].seconds;
+    }
+    return 0;
+}
+
+static int take_txn_max_age(struct parse *parse, const char *name, const char *value)
+{
+    uint64_t count;
+    const char *unit;
+    const uint32_t seconds = read_digits(value, &count, &unit) ? unit_seconds(unit) : 0;
+    if (seconds == 0)
+        return fail(parse, "%s=%s: not a time; write seconds, or a number with m, h or d, as in %s=12h", name, value,
+                    name);
+    if (count < 1 || count > AGE_MAX_SECONDS / seconds)
+        return fail(parse, "%s=%s: not from 1 second to %u days", name, value, AGE_MAX_SECONDS / 86400);
+    parse->options->txn_max_age_s = (uint32_t)count * seconds;
+    return 0;
+}
+
 static int take_max_threads(struct parse *parse, const char *name, const char *value)
 {
     return take_number(parse, name, value, THREADS_MAX, &parse->options->max_threads);
@@ -196,6 +232,8 @@ static void take_flag(struct fusefs_options *options, enum option_id id)
     case OPTION_CHECKPOINT_LOG_SIZE:
     case OPTION_MAX_THREADS:
     case OPTION_SNAP_MODE:
+    case OPTION_TXN_MAX_AGE:
+    case OPTION_TXN_MAX_BYTES:
     case OPTION_LOG:
         break;
     }
@@ -207,6 +245,8 @@ static const struct option_rule rules[] = {
     {"checkpoint_log_size", OPTION_CHECKPOINT_LOG_SIZE, take_checkpoint_log_size, -1},
     {"max_threads", OPTION_MAX_THREADS, take_max_threads, -1},
     {"snap_mode", OPTION_SNAP_MODE, take_snap_mode, -1},
+    {"txn_max_age", OPTION_TXN_MAX_AGE, take_txn_max_age, -1},
+    {"txn_max_bytes", OPTION_TXN_MAX_BYTES, take_txn_max_bytes, -1},
     {"log", OPTION_LOG, take_log, -1},
     {"allow_other", OPTION_ALLOW_OTHER, NULL, -1},
     {"ro", OPTION_RO, NULL, OPTION_RW},
@@ -233,6 +273,9 @@ const char *fusefs_options_help(void)
            "  max_threads=N          threads that serve requests (default 16, or 4 for each CPU)\n"
            "  snap_mode=OCTAL        mode of MNT/.snap (default 0755): who may write there may take and drop "
            "snapshots\n"
+           "  txn_max_age=TIME       abort a transaction that was begun longer ago: seconds, or with m, h or d (no "
+           "limit)\n"
+           "  txn_max_bytes=SIZE     abort a transaction that has more than that in blocks of its own (no limit)\n"
            "  log=FILE               the daemon's messages go to FILE (default syslog; with -f stderr)\n"
            "  debug                  log more\n"
            "Permissions are always checked by the kernel, set-user-id bits and device files never honoured.\n"

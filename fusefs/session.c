@@ -34,7 +34,8 @@ struct session {
     struct fuse_session *fuse;
     int report_fd; /* -1: foreground, or reported */
     int signal_fd;
-    int stop_fd; /* readable: the connection has ended */
+    int stop_fd;  /* readable: the connection has ended */
+    bool refused; /* to end, once */
     unsigned device_major, device_minor;
     pthread_t main_thread, signal_thread;
 };
@@ -249,10 +250,24 @@ static void cut_off_users(struct session *session)
     while (!wait_stopped(session, RETRY_MS));
 }
 
+/* With changed transactions open it does not end, unless it is told again. */
+static bool refuses_to_end(struct session *session)
+{
+    const bool refuses = !session->refused && transactions_log_changed(session->fs) > 0;
+    if (refuses)
+        diag_log(&session->fs->log.diag, DIAG_WARNING,
+                 "%s stays mounted for the sake of these transactions; the next signal aborts them",
+                 session->fs->options->mount_point);
+    session->refused = session->refused || refuses;
+    return refuses;
+}
+
 static void handle_signal(struct session *session, uint32_t number, unsigned *inout_count)
 {
     if (number == SIGHUP && !session->fs->options->foreground)
         return; /* no terminal of ours */
+    if (*inout_count == 0 && refuses_to_end(session))
+        return;
     diag_log(&session->fs->log.diag, DIAG_INFO, "got signal %u: unmounting", number);
     daemon_notify_systemd("STOPPING=1");
     if (++*inout_count == 1)

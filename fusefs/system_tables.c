@@ -5,6 +5,10 @@
  *   sweeps   a line for each drop of relations, newest last: time, cause, transaction, relations, mode, tags read,
  * pages discarded, dirty ones among them, microseconds
  *   snapshots   a line for each named snapshot, oldest first: number, name, time of creation, epoch
+ *   transactions   a line for each open one, oldest first: number, name, user, process, begin, last change, operations, bytes in
+ * blocks of its own, bytes of log that it keeps, epoch
+ *   commits   a line for each commit of this life (the last 10,000), newest last: number, LSN, time, name, user, process, tables, bytes
+ *   holders   a line for what keeps old versions: kind, epoch
  *   cache    name, value: the page cache
  *   check    findings of a check of the whole tree, made when it is opened (by root only: it reads everything)
  *
@@ -144,6 +148,56 @@ static int write_snapshots(struct fusefs *fs, void *arg, FILE *out)
     return store_each_snapshot(fs->store, write_snapshot, out);
 }
 
+static int write_transaction(void *arg, const struct store_txn_info *info)
+{
+    FILE *out = arg;
+    fprintf(out, "%" PRIu64 "\t", info->number);
+    table_write_printable(out, info->name, strlen(info->name));
+    fprintf(out, "\t%" PRIu32 "\t%" PRIu32 "\t", info->uid, info->pid);
+    table_write_time(out, info->began_ns);
+    fputc('\t', out);
+    table_write_time(out, info->changed_ns);
+    fprintf(out, "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n", info->operations, info->private_bytes,
+            info->log_bytes, info->at);
+    return 0;
+}
+
+static int write_transactions(struct fusefs *fs, void *arg, FILE *out)
+{
+    (void)arg;
+    return store_each_txn(fs->store, write_transaction, out);
+}
+
+static int write_commit(void *arg, const struct store_commit *commit)
+{
+    FILE *out = arg;
+    fprintf(out, "%" PRIu64 "\t%" PRIu64 "\t", commit->number, commit->lsn);
+    table_write_time(out, commit->time_ns);
+    fputc('\t', out);
+    table_write_printable(out, commit->name, strlen(commit->name));
+    fprintf(out, "\t%" PRIu32 "\t%" PRIu32 "\t%" PRIu64 "\t%" PRIu64 "\n", commit->uid, commit->pid, commit->tables,
+            commit->bytes);
+    return 0;
+}
+
+static int write_commits(struct fusefs *fs, void *arg, FILE *out)
+{
+    (void)arg;
+    return store_each_commit(fs->store, write_commit, out);
+}
+
+static int write_holder(void *arg, const struct store_holder_info *info)
+{
+    fprintf(arg, "%s\t%" PRIu64 "\n", info->kind, info->at);
+    return 0;
+}
+
+static int write_holders(struct fusefs *fs, void *arg, FILE *out)
+{
+    (void)arg;
+    return store_each_holder(fs->store, write_holder, out);
+}
+
 static int write_cache(struct fusefs *fs, void *arg, FILE *out)
 {
     (void)arg;
@@ -208,8 +262,9 @@ static int write_check(struct fusefs *fs, void *arg, FILE *out)
 }
 
 static const struct table tables[] = {
-    {"status", 0444, write_status}, {"sweeps", 0444, write_sweeps},       {"cache", 0444, write_cache},
-    {"check", 0400, write_check},   {"snapshots", 0444, write_snapshots},
+    {"status", 0444, write_status},   {"sweeps", 0444, write_sweeps},       {"cache", 0444, write_cache},
+    {"check", 0400, write_check},     {"snapshots", 0444, write_snapshots}, {"transactions", 0444, write_transactions},
+    {"commits", 0444, write_commits}, {"holders", 0444, write_holders},
 };
 
 static const struct table_directory directory = {

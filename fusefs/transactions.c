@@ -3,11 +3,13 @@
  */
 #include "fusefs/transactions.h"
 #include "fusefs/fusefs_int.h"
+#include "fusefs/limits.h"
 #include "fusefs/notify.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -243,6 +245,30 @@ void transaction_cancel(struct transaction *transaction, const char *why)
     node_tree_forget_root(fs->nodes, NODE_TREE_TRANSACTION, transaction->number);
 }
 
+struct changed_list {
+    struct fusefs *fs;
+    unsigned count;
+};
+
+static void log_if_changed(void *arg, struct transaction *transaction)
+{
+    struct changed_list *list = arg;
+    struct store_txn_info info;
+    transaction_get_info(transaction, &info);
+    if (info.state != STORE_TXN_OPEN || info.operations == 0)
+        return;
+    list->count++;
+    diag_log(&list->fs->log.diag, DIAG_WARNING, "transaction %s of user %u is open, with %llu changes",
+             transaction->name, transaction->uid, (unsigned long long)info.operations);
+}
+
+unsigned transactions_log_changed(struct fusefs *fs)
+{
+    struct changed_list list = {.fs = fs};
+    transactions_each(fs, log_if_changed, &list);
+    return list.count;
+}
+
 void transactions_abort_all(struct fusefs *fs)
 {
     while (fs->transactions != NULL) { /* one thread is left */
@@ -399,7 +425,14 @@ static void transactions_lookup(fuse_req_t req, const struct node_identity *dir,
 
 /* ---- begin and abort ---- */
 
-/* With one reference, which is the list's. */
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* With one reference, the caller's. */
 static int transaction_begin(fuse_req_t req, const char *name, struct transaction **out_transaction)
 {
     struct fusefs *fs = fusefs_of(req);
@@ -417,6 +450,7 @@ static int transaction_begin(fuse_req_t req, const char *name, struct transactio
     }
     transaction->fs = fs;
     transaction->number = store_txn_number(transaction->txn);
+    transaction->began_ms = now_ms();
     transaction->uid = ctx->uid;
     transaction->gid = ctx->gid;
     transaction->references = 1;
@@ -458,6 +492,7 @@ static void transactions_mkdir(fuse_req_t req, const char *name)
     rc = list_add(transaction);
     if (rc == 0) {
         roots_note_changed(fs, ROOTS_TRANSACTIONS);
+        limits_watch(fs);
         rc = reply_root(req, transaction);
         if (rc != 0)
             (void)transaction_abort(transaction); /* a failed call changed nothing */

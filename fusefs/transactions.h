@@ -30,6 +30,8 @@ struct transaction {
     struct store_txn_info last; /* if it was aborted: as it was then */
     uint64_t number;
     uint32_t uid, gid; /* who began it */
+    int64_t began_ms;  /* of the monotonic clock */
+    bool log_warned;   /* fusefs/limits.c */
     unsigned references;
     enum transaction_state state;
     const char *why; /* it was aborted */
@@ -46,6 +48,8 @@ struct transaction_tree {
 };
 
 void transactions_init(struct fusefs *fs);
+/* Logs each one in which something was changed; returns how many. */
+unsigned transactions_log_changed(struct fusefs *fs);
 /* At the end of the mount: aborts all that are open. */
 void transactions_abort_all(struct fusefs *fs);
 /* When the node table is gone. */

@@ -157,6 +157,50 @@ static void show_users(const char *mount_point)
     (void)closedir(proc);
 }
 
+/* ---- transactions ---- */
+
+/* The fields of a line of MNT/.tblfs/transactions that matter here. */
+#define FIELD_NAME       1u
+#define FIELD_USER       2u
+#define FIELD_OPERATIONS 6u
+#define FIELD_COUNT      7u
+
+/* False: nothing was changed in that transaction. */
+static bool show_if_changed(char *line)
+{
+    const char *fields[FIELD_COUNT];
+    char *rest = line;
+    for (size_t index = 0; index < FIELD_COUNT; index++) {
+        fields[index] = strsep(&rest, "\t\n");
+        if (fields[index] == NULL)
+            return false;
+    }
+    if (strcmp(fields[FIELD_OPERATIONS], "0") == 0)
+        return false;
+    fprintf(stderr, "  %s of user %s: %s changes\n", fields[FIELD_NAME], fields[FIELD_USER], fields[FIELD_OPERATIONS]);
+    return true;
+}
+
+/* How many are open in which something was changed; they are shown. 0 also when it cannot be told. */
+static unsigned show_changed_transactions(const char *mount_point)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s/.tblfs/transactions", mount_point) < 0)
+        return 0;
+    FILE *file = fopen(path, "re");
+    free(path);
+    if (file == NULL)
+        return 0;
+    char *line = NULL;
+    size_t capacity = 0;
+    unsigned count = 0;
+    while (getline(&line, &capacity, file) > 0)
+        count += show_if_changed(line) ? 1u : 0u;
+    free(line);
+    (void)fclose(file);
+    return count;
+}
+
 /* ---- unmounting ---- */
 
 static int unmount_dead(const char *mount_point)
@@ -169,8 +213,13 @@ static int unmount_dead(const char *mount_point)
     return rc;
 }
 
-static int unmount_live(const char *mount_point)
+static int unmount_live(const char *mount_point, bool abort_transactions)
 {
+    if (!abort_transactions && show_changed_transactions(mount_point) > 0) {
+        say("%s has these transactions open, and stays mounted; commit or abort them, or use --abort-transactions",
+            mount_point);
+        return -EBUSY;
+    }
     const pid_t pid = daemon_pid(mount_point);
     const int pidfd = open_pidfd(pid);
     int rc = mount_unmount(mount_point, false);
@@ -189,7 +238,7 @@ static int unmount_live(const char *mount_point)
     return rc;
 }
 
-int fusefs_unmount(const char *mount_point)
+int fusefs_unmount(const char *mount_point, bool abort_transactions)
 {
     struct mount_entry entry;
     char *real = mount_realpath(mount_point);
@@ -205,7 +254,7 @@ int fusefs_unmount(const char *mount_point)
             say("%s is a mount of %s (%s), not of tblfs", real, entry.source, entry.type);
             rc = -EINVAL;
         } else {
-            rc = mount_is_alive(&entry) ? unmount_live(real) : unmount_dead(real);
+            rc = mount_is_alive(&entry) ? unmount_live(real, abort_transactions) : unmount_dead(real);
         }
         mount_entry_free(&entry);
     }

@@ -29,6 +29,7 @@ struct workers {
     struct job *jobs;              /* oldest first */
     unsigned queued, idle, threads;
     bool stop;
+    bool stop_timers;
     struct worker_timer *timers; /* armed ones */
     pthread_t timer_thread;
 };
@@ -156,7 +157,7 @@ static void *timer_main(void *arg)
 {
     struct workers *workers = arg;
     mutex_lock(&workers->lock);
-    while (!workers->stop) {
+    while (!workers->stop_timers) {
         struct worker_timer *timer = earliest_locked(workers);
         const int64_t wait_ms = timer == NULL ? (int64_t)WAIT_LONG_MS : timer->due_ms - now_ms();
         if (timer != NULL && wait_ms <= 0)
@@ -209,18 +210,27 @@ int workers_new(struct workers **out_workers)
     return 0;
 }
 
+/* First, so that no timer submits a job later. */
+static void stop_timers(struct workers *workers)
+{
+    mutex_lock(&workers->lock);
+    workers->stop_timers = true;
+    condvar_broadcast(&workers->timers_changed);
+    mutex_unlock(&workers->lock);
+    (void)pthread_join(workers->timer_thread, NULL);
+}
+
 void workers_free(struct workers *workers)
 {
+    stop_timers(workers);
     mutex_lock(&workers->lock);
     while (workers->threads > workers->idle || workers->queued > 0)
         condvar_wait(&workers->ended, &workers->lock);
     workers->stop = true;
     condvar_broadcast(&workers->work);
-    condvar_broadcast(&workers->timers_changed);
     while (workers->threads > 0)
         condvar_wait(&workers->ended, &workers->lock);
     mutex_unlock(&workers->lock);
-    (void)pthread_join(workers->timer_thread, NULL);
     condvar_destroy(&workers->work);
     condvar_destroy(&workers->ended);
     condvar_destroy(&workers->timers_changed);

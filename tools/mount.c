@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TAKE_CREATE = 256 };
+enum { TAKE_CREATE = 256, TAKE_ABORT_TRANSACTIONS };
 
 static int take_options(const struct tool *tool, struct fusefs_options *options, uint64_t *seen, const char *list)
 {
@@ -95,20 +95,27 @@ const struct tool tool_mount = {
 
 static int umount_run(const struct tool *tool, int argc, char **argv)
 {
+    static const struct option long_options[] = {{"abort-transactions", no_argument, NULL, TAKE_ABORT_TRANSACTIONS},
+                                                 {NULL, 0, NULL, 0}};
+    bool abort_transactions = false;
     opterr = 0;
-    if (getopt(argc, argv, "") != -1)
-        return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+    for (int option; (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
+        if (option != TAKE_ABORT_TRANSACTIONS)
+            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+        abort_transactions = true;
+    }
     if (argc - optind != 1)
         return tool_usage_error(tool, argc - optind < 1 ? "the mount point is missing" : "too many arguments");
-    return fusefs_unmount(argv[optind]);
+    return fusefs_unmount(argv[optind], abort_transactions);
 }
 
 const struct tool tool_umount = {
     .name = "umount",
-    .arguments = "MNT",
+    .arguments = "MNT [--abort-transactions]",
     .summary = "Unmounts, and returns when everything is on disk",
     .help =
         "Waits up to a minute until the daemon has closed the store and is gone. When files on MNT are in use, says\n"
-        "by whom and leaves it mounted. A mount whose daemon is gone is taken away.\n",
+        "by whom and leaves it mounted. When transactions are open in which something was changed, lists them and\n"
+        "leaves it mounted, unless told to abort them. A mount whose daemon is gone is taken away.\n",
     .run = umount_run,
 };

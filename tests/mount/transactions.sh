@@ -517,6 +517,163 @@ nobody_changes_through_it_what_he_could_not_change_outside() {
     ok nobody_changes_through_it_what_he_could_not_change_outside
 }
 
+# ---- tables ----
+
+tables_of_the_system_list_them() {
+    local number
+    make_tree
+    number=$(tail -n 1 "$mnt/.tblfs/commits" | cut -f1)
+    begin $'odd\tname'
+    echo more >>"$t/dir/rows"
+    begin two
+    awk -F '\t' 'NF != 10 || $1 <= last || $5 !~ /^20..-..-..T..:..:..\.......Z$/ { exit 1 } { last = $1 }' \
+        "$mnt/.tblfs/transactions" || fail "transactions: $(cat "$mnt/.tblfs/transactions")"
+    same "names and operations" "$(cut -f2,3,7 "$mnt/.tblfs/transactions" | tr '\t\n' '  ')" "odd?name 0 1 two 0 0 "
+    awk -F '\t' 'NF != 2 { exit 1 }' "$mnt/.tblfs/holders" || fail "holders: $(cat "$mnt/.tblfs/holders")"
+    grep -q '^transaction' "$mnt/.tblfs/holders" || fail "holders: $(cat "$mnt/.tblfs/holders")"
+    rmdir "$t"
+    t=$txn/$'odd\tname'
+    commit
+    tail -n 1 "$mnt/.tblfs/commits" >"$work/receipt"
+    awk -F '\t' 'NF != 8 { exit 1 }' "$mnt/.tblfs/commits" || fail "commits: $(cat "$mnt/.tblfs/commits")"
+    same "receipt" "$(cut -f1,4,5,7 "$work/receipt")" "$((${number:-0} + 1))"$'\todd?name\t0\t1'
+    same "transactions" "$(cat "$mnt/.tblfs/transactions")" ""
+    remove_tree
+    ok tables_of_the_system_list_them
+}
+
+status_and_changes_say_what_is_in_it() {
+    make_tree
+    begin one
+    same "nothing yet" "$(cat "$t/.tblfs/changes" "$t/.tblfs/conflicts")" ""
+    same "listing" "$(ls "$t/.tblfs" | tr '\n' ' ')" "base changes conflicts status "
+    echo x >"$t/made"
+    rm "$t/dir/b"
+    same "changes" "$(cut -f1,2 "$t/.tblfs/changes" | sort | tr '\t\n' '  ')" "dir/b remove made create "
+    awk -F '\t' '$1 == "operations" && $2 > 0 { found = 1 } END { exit !found }' "$t/.tblfs/status" ||
+        fail "status: $(cat "$t/.tblfs/status")"
+    refuses "Read-only" bash -c "echo x >'$t/.tblfs/status'"
+    refuses "Read-only" touch "$t/.tblfs/x"
+    refuses "Read-only" rm -f "$t/.tblfs/changes"
+    refuses "No such file" ls "$t/dir/.tblfs"
+    touch -d '1 hour' "$mnt/.txn" 2>/dev/null && fail "touched .txn"
+    [ "$t" -nt "$mnt/also" ] || fail "its time is not that of its last change"
+    rmdir "$t"
+    remove_tree
+    ok status_and_changes_say_what_is_in_it
+}
+
+# ---- limits ----
+
+wait_aborted() {
+    local tries
+    for ((tries = 0; tries < 1000; tries++)); do
+        ! grep -q $'^state\taborted' "$t/.tblfs/status" || return 0
+        sleep 0.02
+    done
+    fail "not aborted: $(cat "$t/.tblfs/status")"
+}
+
+tombstone_is_empty_and_answers_canceled() { # WHY: $t was aborted
+    local call
+    grep -q "$1" "$t/.tblfs/status" || fail "status says $(cat "$t/.tblfs/status")"
+    for call in "cat '$t/a'" "stat '$t/a'" "touch '$t/a'" "mkdir '$t/.commit'" "touch '$t/.commit'" "mkdir '$t/x'" \
+        "rm '$t/a'" "cat '$t/.tblfs/changes'" "ls '$t/.tblfs/base'" "mkdir -p '$t/.commit'" "chmod 700 '$t'"; do
+        refuses "canceled" bash -c "$call"
+    done
+    mkdir -p "$t" # it is there, so that its name cannot be begun again by accident
+    same "listing" "$(ls -A "$t")" ""
+    same "tables" "$(ls "$t/.tblfs")" status
+    same "mode and owner" "$(stat -c '%a %u' "$t")" "700 0"
+    same "listed" "$(ls "$txn")" "${t##*/}"
+    same "number when listed" "$(find "$txn" -mindepth 1 -maxdepth 1 -printf %i)" "$(stat -c %i "$t")"
+    same "keeps nothing" "$(cat "$mnt/.tblfs/transactions")" ""
+    rmdir "$t"
+    is_gone "$t"
+}
+
+old_transaction_is_aborted() {
+    local reader writer
+    mount_store txn_max_age=1
+    make_tree
+    begin old
+    exec {reader}<"$t/dir/deep/long" {writer}>>"$t/a"
+    (
+        cd "$t/dir"
+        wait_aborted
+        refuses "canceled" cat b
+        refuses "canceled" touch x
+    )
+    same "reader goes on" "$(cat <&$reader | tail -n 1)" 20000
+    if echo x >&$writer; then fail "written after the abort"; fi 2>"$work/said"
+    grep -q "canceled" "$work/said" || fail "says $(cat "$work/said")"
+    exec {reader}<&- {writer}>&-
+    tombstone_is_empty_and_answers_canceled txn_max_age
+    grep -q "transaction old of user 0 was aborted" "$work/log" || fail "nothing in the log"
+    begin removed
+    wait_aborted
+    rm -rf "$t" # ends it as well
+    is_gone "$t"
+    remove_tree
+    umount_store
+    ok old_transaction_is_aborted
+}
+
+large_transaction_is_aborted() {
+    mount_store txn_max_bytes=1M
+    make_tree
+    begin large
+    head -c 3M /dev/urandom >"$t/much"
+    wait_aborted
+    tombstone_is_empty_and_answers_canceled txn_max_bytes
+    [ ! -e "$mnt/much" ] || fail "it is in the live tree"
+    remove_tree
+    umount_store
+    ok large_transaction_is_aborted
+}
+
+# ---- the end of the mount ----
+
+umount_refuses_with_changed_ones() {
+    mount_store
+    begin unchanged
+    umount_store
+    mount_store
+    begin changed
+    echo x >"$t/x"
+    refuses "--abort-transactions" "$TBLFS" umount "$mnt"
+    grep -q "changed of user 0: [1-9] changes" "$work/said" || fail "says $(cat "$work/said")"
+    [ -e "$t/x" ] || fail "it is gone"
+    timeout 70 "$TBLFS" umount "$mnt" --abort-transactions || fail "does not abort"
+    mount_store
+    [ ! -e "$mnt/x" ] || fail "committed"
+    same "transactions" "$(ls "$txn")" ""
+    umount_store
+    ok umount_refuses_with_changed_ones
+}
+
+signal_is_refused_once_with_changed_ones() {
+    local pid tries
+    mount_store
+    begin changed
+    echo x >"$t/x"
+    pid=$(daemon_pid)
+    kill "$pid"
+    for ((tries = 0; tries < 1000; tries++)); do
+        ! grep -q "stays mounted for the sake of" "$work/log" || break
+        sleep 0.02
+    done
+    grep -q "transaction changed of user 0 is open" "$work/log" || fail "not listed"
+    same "still there" "$(cat "$t/x")" x
+    kill "$pid"
+    wait_gone "$pid"
+    check_store
+    mount_store
+    [ ! -e "$mnt/x" ] || fail "committed"
+    umount_store
+    ok signal_is_refused_once_with_changed_ones
+}
+
 mount_store allow_other
 directory_is_there_but_unlisted
 begin_shows_the_whole_tree_as_of_now
@@ -538,6 +695,12 @@ abort_takes_one_call
 walks_do_not_commit
 only_its_owner_and_root_enter
 nobody_changes_through_it_what_he_could_not_change_outside
+tables_of_the_system_list_them
+status_and_changes_say_what_is_in_it
 commit_is_durable_when_it_returns
 umount_store
+old_transaction_is_aborted
+large_transaction_is_aborted
+umount_refuses_with_changed_ones
+signal_is_refused_once_with_changed_ones
 check_store

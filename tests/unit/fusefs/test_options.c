@@ -49,7 +49,7 @@ static void all_options_given_are_taken(void **state)
     assert_int_equal(parse(&options,
                            "cache=64M,checkpoint_interval=5,checkpoint_log_size=8M,max_threads=3,log=/var/log/"
                            "a\\,b,allow_other,ro,noexec,sync,"
-                           "debug,snap_mode=1777",
+                           "debug,snap_mode=1777,txn_max_age=2h,txn_max_bytes=3G",
                            error),
                      0);
     assert_int_equal(options.cache_size_bytes, 64 * MIB);
@@ -57,6 +57,8 @@ static void all_options_given_are_taken(void **state)
     assert_int_equal(options.checkpoint_log_bytes, 8 * MIB);
     assert_int_equal(options.max_threads, 3);
     assert_string_equal(options.log_path, "/var/log/a,b");
+    assert_int_equal(options.txn_max_age_s, 7200);
+    assert_int_equal(options.txn_max_bytes, 3072 * MIB);
     assert_true(options.snap_mode_given);
     assert_int_equal(options.snap_mode, 01777);
     assert_true(options.allow_other && options.read_only && options.no_exec && options.synchronous && options.debug);
@@ -89,6 +91,13 @@ static void cache_sizes_with_units_are_read(void **state)
 static void cache_sizes_out_of_range_are_refused(void **state)
 {
     (void)state;
+    expect_refused("txn_max_age=0", "not from 1 second");
+    expect_refused("txn_max_age=367d", "not from 1 second");
+    expect_refused("txn_max_age=99999999999999999999s", "not a time");
+    expect_refused("txn_max_age=5w", "not a time");
+    expect_refused("txn_max_age=h", "not a time");
+    expect_refused("txn_max_age", "needs a value");
+    expect_refused("txn_max_bytes=1K", "less than");
     expect_refused("cache=0", "less than");
     expect_refused("cache=15M", "less than");
     expect_refused("cache=1025G", "more than");
