@@ -64,14 +64,21 @@ static int add_dropped(struct publish *publish, ino_no ino)
     return 0;
 }
 
+static bool becomes_orphan(const struct publish *publish, ino_no ino)
+{
+    bool becomes = false;
+    for (size_t i = 0; i < publish->orphan_count && !becomes; i++) {
+        becomes = le64_get(publish->orphans[i]) == ino;
+    }
+    return becomes;
+}
+
 int publish_keeps_inode(struct publish *publish, ino_no ino, bool *out_keeps)
 {
     struct store *store = publish->store;
     *out_keeps = false;
     if (publish->txn == NULL) {
-        for (size_t i = 0; i < publish->orphan_count && !*out_keeps; i++) {
-            *out_keeps = le64_get(publish->orphans[i]) == ino;
-        }
+        *out_keeps = becomes_orphan(publish, ino);
         return 0;
     }
     *out_keeps = store_file_is_open(store, store_live(store), ino);
@@ -145,6 +152,56 @@ static int publish_create(struct publish *publish, const struct op_record *recor
     return rc;
 }
 
+static int exists_with_name(struct view *view, ino_no ino, struct inode *out_inode, bool *out_exists)
+{
+    rwlock_lock_shared(&view->catalog_lock);
+    const int rc = inode_get(view, ino, out_inode);
+    rwlock_unlock_shared(&view->catalog_lock);
+    *out_exists = rc == 0 && out_inode->nlink > 0;
+    return rc == -ENOENT ? 0 : rc;
+}
+
+/* Set-user-id bits that a write in the transaction took away. */
+static int plan_kill_suid(struct op_run *run, void *arg)
+{
+    const ino_no ino = *(const ino_no *)arg;
+    struct inode inode;
+    const int rc = inode_batch_get(&run->batch, ino, &inode);
+    if (rc != 0) {
+        return rc;
+    }
+    inode.mode &= ~(uint32_t)S_ISUID;
+    if ((inode.mode & S_IXGRP) != 0) {
+        inode.mode &= ~(uint32_t)S_ISGID;
+    }
+    inode.ctime_ns = run->ctime_ns;
+    return inode_batch_put(&run->batch, &inode);
+}
+
+/* SET-2: closing, the list has of content only what it did to the mode. Replaying, what live files still see of a table that the
+ * transaction dropped stays as they know it. */
+static int publish_content_record(struct publish *publish, const struct op_record *op)
+{
+    ino_no ino = op->ino;
+    if (publish->txn != NULL) {
+        return store_op_run(publish->store, publish->view, OP_SETATTR, plan_kill_suid, &ino);
+    }
+    return becomes_orphan(publish, ino) ? 0 : store_content_replay(publish->store, publish->view, op);
+}
+
+/* What is done to an open file behind its last name has no place in the live tree. */
+static int publish_inode_record(struct publish *publish, const struct op_record *op)
+{
+    struct inode inode;
+    bool exists = false;
+    const int rc = exists_with_name(publish->view, op->ino, &inode, &exists);
+    if (rc != 0 || !exists) {
+        return rc;
+    }
+    return op_is_content(op->type) ? publish_content_record(publish, op)
+                                   : store_attr_replay(publish->store, publish->view, op);
+}
+
 static int publish_contained(void *arg, const struct op_record *record)
 {
     return publish_record(arg, record);
@@ -165,14 +222,13 @@ int publish_record(struct publish *publish, const struct op_record *record)
     case OP_SETATTR:
     case OP_SETXATTR:
     case OP_REMOVEXATTR:
-        return store_attr_replay(store, publish->view, &op);
-    case OP_REMOVE_MANY:
-        return op_records_each(record->data.data, record->data.size, publish_contained, publish);
     case OP_WRITE:
     case OP_WRITE_PAGES:
     case OP_RESIZE:
     case OP_PUNCH:
-        return store_content_replay(store, publish->view, &op);
+        return publish_inode_record(publish, &op);
+    case OP_REMOVE_MANY:
+        return op_records_each(record->data.data, record->data.size, publish_contained, publish);
     case OP_DESTROY:
         return 0; /* what had no name in the transaction went with its last name here */
     default:
@@ -297,6 +353,12 @@ static bool is_rewritten(const struct txn_inode *touched)
     return touched->content && touched->rewritten && !touched->created;
 }
 
+bool publish_appends_only(const struct publish *publish, ino_no ino)
+{
+    const struct txn_inode *touched = txn_set_find_inode(publish->set, ino);
+    return touched != NULL && !touched->created && !touched->rewritten;
+}
+
 uint64_t publish_count_rewritten(const struct txn_set *set)
 {
     uint64_t count = 0;
@@ -304,15 +366,6 @@ uint64_t publish_count_rewritten(const struct txn_set *set)
         count += is_rewritten(inode);
     }
     return count;
-}
-
-static int exists_with_name(struct view *view, ino_no ino, struct inode *out_inode, bool *out_exists)
-{
-    rwlock_lock_shared(&view->catalog_lock);
-    const int rc = inode_get(view, ino, out_inode);
-    rwlock_unlock_shared(&view->catalog_lock);
-    *out_exists = rc == 0 && out_inode->nlink > 0;
-    return rc == -ENOENT ? 0 : rc;
 }
 
 int publish_renumber_all(struct publish *publish)
@@ -364,13 +417,11 @@ static int plan_take_over(struct op_run *run, void *arg)
     inode.content_height = own->content_height;
     inode.content_leaves = own->content_leaves;
     inode.size_bytes = own->size_bytes;
-    inode.mtime_ns = ta->touched->rewritten || own->mtime_ns > inode.mtime_ns ? own->mtime_ns : inode.mtime_ns;
+    const bool is_own = ta->touched->rewritten || ta->touched->created;
+    inode.mtime_ns = is_own || own->mtime_ns > inode.mtime_ns ? own->mtime_ns : inode.mtime_ns;
     inode.ctime_ns = run->ctime_ns;
     inode.change_epoch = epoch;
     inode.rewrite_epoch = ta->touched->rewritten ? epoch : inode.rewrite_epoch;
-    if (!ta->touched->created) { /* set-user-id bits that a write in the transaction took away */
-        inode.mode &= ~(ta->base.mode & ~own->mode & (S_ISUID | S_ISGID));
-    }
     return rc != 0 ? rc : inode_batch_put(&run->batch, &inode);
 }
 

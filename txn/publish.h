@@ -63,6 +63,8 @@ int store_changes_add(struct store_changes *changes, struct store_change change)
 /* A name led to old_ino and leads to new_ino; its directory changed. */
 int store_changes_add_name(struct store_changes *changes, ino_no parent, const char *name, size_t name_size,
                            ino_no old_ino, ino_no new_ino) WARN_UNUSED;
+/* The table existed before, and the transaction did nothing to its content but append. */
+bool publish_appends_only(const struct publish *publish, ino_no ino);
 /* The number of inode numbers that publish_renumber_all may take. */
 uint64_t publish_count_rewritten(const struct txn_set *set);
 

@@ -8,7 +8,7 @@
  *   rel == REL_NONE          never had content, or was cut to nothing: the next write makes a relation
  *   cut to 0, tree of pages  a large one: the whole relation goes (COW-5); a single leaf: its block goes
  */
-#include "txn/store_txn.h"
+#include "txn/publish.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -223,6 +223,13 @@ static int plan_content(struct op_run *run, const struct content_change *change,
     }
 }
 
+/* A commit's rows behind those of others may be older than these; all else is as the transaction has it. */
+static int64_t content_mtime(const struct op_run *run, const struct inode *inode)
+{
+    const bool is_own = run->publish != NULL && !publish_appends_only(run->publish, inode->ino);
+    return is_own ? run->op.time_ns : op_mtime(run, inode->mtime_ns);
+}
+
 /* The inode after the change. */
 static void change_inode(struct op_run *run, const struct content_change *change, struct content_root root,
                          struct inode *inode)
@@ -238,7 +245,7 @@ static void change_inode(struct op_run *run, const struct content_change *change
         inode->rel_created = epoch;
         run->op.rel = inode->rel;
     }
-    inode->mtime_ns = op_mtime(run, inode->mtime_ns);
+    inode->mtime_ns = content_mtime(run, inode);
     inode->ctime_ns = run->ctime_ns;
     inode->change_epoch = epoch;
     if (!appends) {

@@ -212,6 +212,19 @@ static bool belongs_in_list(enum op_type type)
     return !op_is_content(type) && type != OP_DESTROY;
 }
 
+static int add_to_list(struct txn_set *set, const struct op_record *op)
+{
+    struct op_record record = *op;
+    if (!belongs_in_list(op->type)) {
+        if (!op_is_content(op->type) || (op->flags & OP_KILL_SUID) == 0) {
+            return 0;
+        }
+        record = (struct op_record){
+            .type = OP_RESIZE, .txn = op->txn, .time_ns = op->time_ns, .ino = op->ino, .flags = OP_KILL_SUID};
+    }
+    return op_records_append(&set->list, &set->list_size, &set->list_capacity, &record);
+}
+
 int txn_set_add(struct txn_set *set, const struct op_record *op, bool with_list)
 {
     if (op->type == OP_REMOVE_MANY) {
@@ -220,8 +233,8 @@ int txn_set_add(struct txn_set *set, const struct op_record *op, bool with_list)
     }
     set->operations++;
     int rc = add_touched(set, op);
-    if (rc == 0 && with_list && belongs_in_list(op->type)) {
-        rc = op_records_append(&set->list, &set->list_size, &set->list_capacity, op);
+    if (rc == 0 && with_list) {
+        rc = add_to_list(set, op);
     }
     return rc;
 }

@@ -3,7 +3,8 @@
  *
  * SET-1 The write set has every name and inode that an operation touched, also when the net effect is nil.
  * SET-2 The list has the operations on names and attributes, whole and in order. Of content it is enough to know which inodes were
- *       touched, and how (the set says it): closing takes the content over as it is then.
+ *       touched, and how (the set says it): closing takes the content over as it is then. A change of content that took set-user-id bits
+ *       away is in the list for that, as an OP_RESIZE without a size.
  *
  * No locks: the owner's. In a transaction that is the catalog lock of its view.
  */

@@ -842,6 +842,209 @@ static void many_rewritten_tables_are_found_again(void **state)
     expect(rig, store_live(rig->store), "t1999", "ol");
 }
 
+static void write_to_unlinked_file_is_replayed(void **state)
+{
+    RIG;
+    uint64_t end = 0;
+    struct store_txn *txn = begin(rig);
+    struct view *own = store_txn_view(txn);
+    assert_int_equal(append(rig, own, "keep", "k\n"), 0);
+    assert_int_equal(make(rig, own, "tmp", S_IFREG | 0644), 0);
+    struct store_file *file = open_path(rig, own, "tmp");
+    assert_int_equal(remove_path(rig, own, "tmp"), 0);
+    assert_int_equal(store_write(file, 0, "x\n", 2, 0, &end), 0);
+    store_file_close(file);
+    must_commit(txn);
+    expect(rig, live, "keep", "k\n");
+    kill_and_reopen(rig);
+    expect(rig, store_live(rig->store), "keep", "k\n");
+}
+
+static void write_to_unlinked_table_of_the_base_is_replayed(void **state)
+{
+    RIG;
+    uint64_t end = 0;
+    assert_int_equal(append(rig, live, "t", "one\n"), 0);
+    struct store_txn *txn = begin(rig);
+    struct view *own = store_txn_view(txn);
+    struct store_file *file = open_path(rig, own, "t");
+    assert_int_equal(remove_path(rig, own, "t"), 0);
+    assert_int_equal(store_write(file, 0, "two\n", 4, STORE_WRITE_APPEND, &end), 0);
+    store_file_close(file);
+    must_commit(txn);
+    expect(rig, live, "t", NULL);
+    kill_and_reopen(rig);
+    expect(rig, store_live(rig->store), "t", NULL);
+}
+
+static void attributes_of_unlinked_file_do_not_conflict(void **state)
+{
+    RIG;
+    struct store_attr attr;
+    struct store_attr out;
+    struct store_txn *txn = begin(rig);
+    struct view *own = store_txn_view(txn);
+    assert_int_equal(append(rig, own, "keep", "k\n"), 0);
+    assert_int_equal(make(rig, own, "tmp", S_IFREG | 0644), 0);
+    assert_int_equal(look(rig, own, "tmp", &attr), 0);
+    struct store_file *file = open_path(rig, own, "tmp");
+    assert_int_equal(remove_path(rig, own, "tmp"), 0);
+    attr.mode = 0600;
+    assert_int_equal(store_setattr(rig->store, own, attr.ino, STORE_SET_MODE, &attr, &out), 0);
+    store_file_close(file);
+    const int rc = commit(txn);
+    store_txn_put(txn);
+    assert_int_equal(rc, 0);
+    expect(rig, live, "keep", "k\n");
+}
+
+/* As a write of somebody who is not root: it takes the set-user-id bit away. */
+static int append_kill(struct rig *rig, struct view *view, const char *path, const char *text)
+{
+    uint64_t end = 0;
+    struct store_file *file = open_path(rig, view, path);
+    const int rc = store_write(file, 0, text, strlen(text), STORE_WRITE_APPEND | STORE_WRITE_KILL_SUID, &end);
+    store_file_close(file);
+    return rc;
+}
+
+static uint32_t mode_of(struct rig *rig, const char *path)
+{
+    struct store_attr attr;
+    assert_int_equal(look(rig, store_live(rig->store), path, &attr), 0);
+    return attr.mode & 07777;
+}
+
+static void merge_takes_set_user_id_away(void **state)
+{
+    RIG;
+    assert_int_equal(append(rig, live, "t", "one\n"), 0);
+    assert_int_equal(change_mode(rig, live, "t", 04755), 0);
+    struct store_txn *txn = begin(rig);
+    assert_int_equal(append_kill(rig, store_txn_view(txn), "t", "two\n"), 0);
+    assert_int_equal(append(rig, live, "t", "root's\n"), 0);
+    must_commit(txn);
+    const uint32_t doing = mode_of(rig, "t");
+    kill_and_reopen(rig);
+    const uint32_t replay = mode_of(rig, "t");
+    assert_int_equal(replay, 0755);
+    assert_int_equal(doing, replay);
+}
+
+static void created_table_loses_set_user_id(void **state)
+{
+    RIG;
+    struct store_txn *txn = begin(rig);
+    assert_int_equal(make(rig, store_txn_view(txn), "t", S_IFREG | 04755), 0);
+    assert_int_equal(append_kill(rig, store_txn_view(txn), "t", "two\n"), 0);
+    must_commit(txn);
+    const uint32_t doing = mode_of(rig, "t");
+    kill_and_reopen(rig);
+    const uint32_t replay = mode_of(rig, "t");
+    assert_int_equal(replay, 0755);
+    assert_int_equal(doing, replay);
+}
+
+static void changed_mode_loses_set_user_id(void **state)
+{
+    RIG;
+    assert_int_equal(append(rig, live, "t", "one\n"), 0);
+    struct store_txn *txn = begin(rig);
+    assert_int_equal(change_mode(rig, store_txn_view(txn), "t", 04755), 0);
+    assert_int_equal(append_kill(rig, store_txn_view(txn), "t", "two\n"), 0);
+    must_commit(txn);
+    const uint32_t doing = mode_of(rig, "t");
+    kill_and_reopen(rig);
+    const uint32_t replay = mode_of(rig, "t");
+    assert_int_equal(replay, 0755);
+    assert_int_equal(doing, replay);
+}
+
+static void mode_set_behind_the_write_stays(void **state)
+{
+    RIG;
+    assert_int_equal(append(rig, live, "t", "one\n"), 0);
+    assert_int_equal(change_mode(rig, live, "t", 04755), 0);
+    struct store_txn *txn = begin(rig);
+    assert_int_equal(append_kill(rig, store_txn_view(txn), "t", "two\n"), 0);
+    assert_int_equal(change_mode(rig, store_txn_view(txn), "t", 04755), 0);
+    must_commit(txn);
+    const uint32_t doing = mode_of(rig, "t");
+    kill_and_reopen(rig);
+    const uint32_t replay = mode_of(rig, "t");
+    assert_int_equal(doing, 04755);
+    assert_int_equal(doing, replay);
+}
+
+static int set_mtime(struct rig *rig, struct view *view, const char *path, int64_t ns)
+{
+    struct store_attr attr;
+    struct store_attr out;
+    assert_int_equal(look(rig, view, path, &attr), 0);
+    attr.mtime_ns = ns;
+    return store_setattr(rig->store, view, attr.ino, STORE_SET_MTIME, &attr, &out);
+}
+
+static int64_t mtime_of(struct rig *rig, struct view *view, const char *path)
+{
+    struct store_attr attr;
+    assert_int_equal(look(rig, view, path, &attr), 0);
+    return attr.mtime_ns;
+}
+
+#define FAR_NS (INT64_C(4000000000) * 1000000000)
+
+static void mtime_of_rewritten_table(void **state)
+{
+    RIG;
+    assert_int_equal(append(rig, live, "t", "one\n"), 0);
+    assert_int_equal(set_mtime(rig, live, "t", FAR_NS), 0);
+    struct store_txn *txn = begin(rig);
+    assert_int_equal(rewrite(rig, store_txn_view(txn), "t", "two\n"), 0);
+    const int64_t inside = mtime_of(rig, store_txn_view(txn), "t");
+    must_commit(txn);
+    const int64_t doing = mtime_of(rig, live, "t");
+    kill_and_reopen(rig);
+    const int64_t replay = mtime_of(rig, store_live(rig->store), "t");
+    assert_true(doing == inside);
+    assert_true(doing == replay);
+}
+
+static void mtime_of_created_table(void **state)
+{
+    RIG;
+    struct store_txn *txn = begin(rig);
+    assert_int_equal(append(rig, store_txn_view(txn), "t", "one\n"), 0);
+    assert_int_equal(set_mtime(rig, store_txn_view(txn), "t", FAR_NS), 0);
+    assert_int_equal(append(rig, store_txn_view(txn), "t", "two\n"), 0);
+    const int64_t inside = mtime_of(rig, store_txn_view(txn), "t");
+    must_commit(txn);
+    const int64_t doing = mtime_of(rig, live, "t");
+    kill_and_reopen(rig);
+    const int64_t replay = mtime_of(rig, store_live(rig->store), "t");
+    assert_true(doing == inside);
+    assert_true(doing == replay);
+}
+
+static void mtime_set_back(void **state)
+{
+    RIG;
+    assert_int_equal(append(rig, live, "a", "one\n"), 0);
+    struct store_txn *txn = begin(rig);
+    struct view *own = store_txn_view(txn);
+    assert_int_equal(append(rig, own, "t", "one\n"), 0);
+    assert_int_equal(set_mtime(rig, own, "t", 1000), 0);
+    assert_int_equal(append(rig, own, "a", "two\n"), 0);
+    assert_int_equal(set_mtime(rig, own, "a", 1000), 0);
+    must_commit(txn);
+    const int64_t t = mtime_of(rig, live, "t");
+    const int64_t a = mtime_of(rig, live, "a");
+    kill_and_reopen(rig);
+    live = store_live(rig->store);
+    assert_true(t == 1000 && a == 1000);
+    assert_true(mtime_of(rig, live, "t") == t && mtime_of(rig, live, "a") == a);
+}
+
 static int count_object(void *arg, const struct store_txn_object *object)
 {
     char *text = arg;
@@ -902,6 +1105,16 @@ int main(void)
         CASE(many_rewritten_tables_are_found_again),
         CASE(operations_that_follow_removals_are_replayed_in_order),
         CASE(checkpoint_between_keeps_the_log_of_open_transactions),
+        CASE(write_to_unlinked_file_is_replayed),
+        CASE(write_to_unlinked_table_of_the_base_is_replayed),
+        CASE(attributes_of_unlinked_file_do_not_conflict),
+        CASE(merge_takes_set_user_id_away),
+        CASE(created_table_loses_set_user_id),
+        CASE(changed_mode_loses_set_user_id),
+        CASE(mode_set_behind_the_write_stays),
+        CASE(mtime_of_rewritten_table),
+        CASE(mtime_of_created_table),
+        CASE(mtime_set_back),
         CASE(changes_and_conflicts_are_listed_by_path),
     };
     return cmocka_run_group_tests_name("transactions", tests, NULL, NULL);
