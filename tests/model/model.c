@@ -49,17 +49,22 @@ struct model_inode *model_inode_add(struct model *model, ino_no ino, uint32_t mo
     return inode;
 }
 
+static void free_xattrs(struct model_inode *inode)
+{
+    for (size_t i = 0; i < inode->xattr_count; i++) {
+        free(inode->xattrs[i].name);
+        free(inode->xattrs[i].value);
+    }
+    free(inode->xattrs);
+}
+
 static void inode_free(struct model_inode *inode)
 {
     for (size_t i = 0; i < inode->entry_count; i++) {
         free(inode->entries[i].name);
     }
-    for (size_t i = 0; i < inode->xattr_count; i++) {
-        free(inode->xattrs[i].name);
-        free(inode->xattrs[i].value);
-    }
+    free_xattrs(inode);
     free(inode->entries);
-    free(inode->xattrs);
     free(inode->bytes);
     free(inode);
 }
@@ -221,25 +226,8 @@ void model_free(struct model *model)
     free(model);
 }
 
-static void copy_inode(struct model *model, const struct model_inode *from)
+static void copy_xattrs(struct model_inode *to, const struct model_inode *from)
 {
-    struct model_inode *to = model_inode_add(model, from->ino, from->mode);
-    to->nlink = from->nlink;
-    to->uid = from->uid;
-    to->gid = from->gid;
-    to->rdev = from->rdev;
-    to->atime_ns = from->atime_ns;
-    to->mtime_ns = from->mtime_ns;
-    to->ctime_ns = from->ctime_ns;
-    to->parent = from->parent;
-    model_set_size(model, to, from->size);
-    if (from->size > 0) {
-        memcpy(to->bytes, from->bytes, from->size);
-    }
-    for (size_t i = 0; i < from->entry_count; i++) {
-        const struct model_entry *entry = &from->entries[i];
-        model_entry_add(to, (struct store_name){entry->name, entry->name_size}, entry->ino);
-    }
     to->xattr_count = from->xattr_count;
     to->xattrs = model_alloc(from->xattr_count * sizeof *to->xattrs);
     for (size_t i = 0; i < from->xattr_count; i++) {
@@ -252,12 +240,42 @@ static void copy_inode(struct model *model, const struct model_inode *from)
     }
 }
 
+void model_inode_restore(struct model *model, struct model_inode *inode, const struct model_inode *copy)
+{
+    inode->mode = copy->mode;
+    inode->nlink = copy->nlink;
+    inode->uid = copy->uid;
+    inode->gid = copy->gid;
+    inode->rdev = copy->rdev;
+    inode->atime_ns = copy->atime_ns;
+    inode->mtime_ns = copy->mtime_ns;
+    inode->ctime_ns = copy->ctime_ns;
+    inode->parent = copy->parent;
+    model_set_size(model, inode, copy->size);
+    if (copy->size > 0) {
+        memcpy(inode->bytes, copy->bytes, copy->size);
+    }
+    free_xattrs(inode);
+    copy_xattrs(inode, copy);
+}
+
+struct model_inode *model_inode_copy(struct model *model, const struct model_inode *from, ino_no ino)
+{
+    struct model_inode *to = model_inode_add(model, ino, from->mode);
+    model_inode_restore(model, to, from);
+    for (size_t i = 0; i < from->entry_count; i++) {
+        const struct model_entry *entry = &from->entries[i];
+        model_entry_add(to, (struct store_name){entry->name, entry->name_size}, entry->ino);
+    }
+    return to;
+}
+
 struct model *model_copy(const struct model *model)
 {
     struct model *copy = model_alloc(sizeof *copy);
     for (size_t i = 0; i < model->count; i++) {
         if (model->all[i]->nlink > 0) {
-            copy_inode(copy, model->all[i]);
+            (void)model_inode_copy(copy, model->all[i], model->all[i]->ino);
         }
     }
     copy->largest_ino = model->largest_ino;

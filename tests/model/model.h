@@ -45,7 +45,8 @@ struct model_inode {
     struct model_xattr *xattrs;
     size_t xattr_count;
     unsigned open_count;
-    size_t index; /* in model.all */
+    bool replaced; /* a commit gave its names to another inode; open files show it on, and take no writes */
+    size_t index;  /* in model.all */
     UT_hash_handle hh;
 };
 
@@ -59,10 +60,11 @@ struct model {
     uint64_t total_bytes;
     struct model_inode *touched[MODEL_TOUCHED_MAX]; /* by the last operation, those that still exist */
     unsigned touched_count;
+    struct journal *journal; /* tests/model/journal.h; NULL: not kept */
 };
 
 struct model *model_new(uint32_t root_mode);
-/* A deep copy without open files: unlinked ones are not in it. */
+/* A deep copy without open files (unlinked ones are not in it) and without a journal. */
 struct model *model_copy(const struct model *model);
 void model_free(struct model *model);
 

@@ -3,6 +3,8 @@
  */
 #include "tests/model/model_int.h"
 
+#include "tests/model/journal.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -10,8 +12,7 @@
 #define STAMPS_CHANGED ((unsigned)MODEL_STAMP_MTIME | (unsigned)MODEL_STAMP_CTIME)
 #define PERMISSIONS    07777u
 
-/* What a write or a change of owner does to the set-user-id and set-group-id bits of a file. */
-static void kill_suid(struct model_inode *inode)
+void model_kill_suid(struct model_inode *inode)
 {
     if (S_ISDIR(inode->mode)) {
         return;
@@ -54,20 +55,21 @@ static void set_times(struct model *model, struct model_inode *inode, unsigned s
 int model_setattr(struct model *model, ino_no ino, unsigned set, const struct store_attr *attr)
 {
     struct model_inode *inode = model_find(model, ino);
-    if (inode == NULL) {
+    if (inode == NULL || inode->replaced) {
         return -ENOENT;
     }
     int result = check_setattr(inode, set, attr);
     if (result < 0 || (set & ~STORE_SET_KILL_SUID) == 0) {
         return result;
     }
+    journal_setattr(model, inode, set, attr);
     model_touch(model, inode, MODEL_STAMP_CTIME);
     if (set & STORE_SET_SIZE) {
         model_set_size(model, inode, attr->size_bytes);
         model_touch(model, inode, MODEL_STAMP_MTIME);
     }
     if ((set & STORE_SET_KILL_SUID) && (set & (STORE_SET_SIZE | STORE_SET_UID | STORE_SET_GID))) {
-        kill_suid(inode);
+        model_kill_suid(inode);
     }
     if (set & STORE_SET_MODE) {
         inode->mode = (inode->mode & S_IFMT) | (attr->mode & PERMISSIONS);
@@ -128,6 +130,9 @@ int model_setxattr(struct model *model, ino_no ino, const char *name, const void
     xattr->value = model_realloc(xattr->value, value_size);
     memcpy(xattr->value, value, value_size);
     xattr->value_size = value_size;
+    journal_add(model,
+                &(struct model_op){
+                    .kind = MODEL_OP_SETXATTR, .ino = ino, .name = {name, strlen(name)}, .value = {value, value_size}});
     model_touch(model, inode, MODEL_STAMP_CTIME);
     return 0;
 }
@@ -143,6 +148,7 @@ int model_removexattr(struct model *model, ino_no ino, const char *name)
         return -ENODATA;
     }
     const size_t index = (size_t)(found - inode->xattrs);
+    journal_add(model, &(struct model_op){.kind = MODEL_OP_REMOVEXATTR, .ino = ino, .name = {name, strlen(name)}});
     free(inode->xattrs[index].name);
     free(inode->xattrs[index].value);
     inode->xattrs[index] = inode->xattrs[--inode->xattr_count];
@@ -188,18 +194,22 @@ int model_write(struct model *model, struct model_inode *inode, uint64_t offset,
     if (offset > CONTENT_MAX_BYTES || size > CONTENT_MAX_BYTES - offset) {
         return -EFBIG;
     }
+    if (inode->replaced) {
+        return -ESTALE;
+    }
     if (flags & STORE_WRITE_NO_EXTEND) {
         if (offset >= inode->size) {
             return 0;
         }
         size = size < inode->size - offset ? size : inode->size - (size_t)offset;
     }
+    journal_content(model, inode, offset == inode->size, (flags & STORE_WRITE_KILL_SUID) != 0);
     if (offset + size > inode->size) {
         model_set_size(model, inode, offset + size);
     }
     memcpy(inode->bytes + offset, bytes, size);
     if (flags & STORE_WRITE_KILL_SUID) {
-        kill_suid(inode);
+        model_kill_suid(inode);
     }
     model_touch(model, inode, STAMPS_CHANGED);
     *out_end = inode->size;
@@ -227,13 +237,19 @@ int model_allocate(struct model *model, struct model_inode *inode, uint64_t offs
         return result;
     }
     const uint64_t end = offset + size;
-    if ((mode & (STORE_ALLOCATE_PUNCH | STORE_ALLOCATE_ZERO)) && offset < inode->size) {
+    const bool zeroes = (mode & (STORE_ALLOCATE_PUNCH | STORE_ALLOCATE_ZERO)) != 0;
+    if (inode->replaced) {
+        return zeroes || !(mode & STORE_ALLOCATE_KEEP_SIZE) ? -ESTALE : 0;
+    }
+    if (zeroes && offset < inode->size) {
         const uint64_t clipped = end < inode->size ? end : inode->size;
         memset(inode->bytes + offset, 0, clipped - offset);
+        journal_content(model, inode, false, false);
         model_touch(model, inode, STAMPS_CHANGED);
     }
     if (!(mode & STORE_ALLOCATE_KEEP_SIZE) && end > inode->size) {
         model_set_size(model, inode, end);
+        journal_content(model, inode, false, false);
         model_touch(model, inode, STAMPS_CHANGED);
     }
     return 0;

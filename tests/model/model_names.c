@@ -3,6 +3,8 @@
  */
 #include "tests/model/model_int.h"
 
+#include "tests/model/journal.h"
+
 #include <assert.h>
 #include <errno.h>
 
@@ -13,7 +15,7 @@
 static int find_dir(const struct model *model, ino_no ino, struct model_inode **out_dir)
 {
     struct model_inode *dir = model_find(model, ino);
-    if (dir == NULL) {
+    if (dir == NULL || dir->replaced) {
         return -ENOENT;
     }
     if (!model_is_dir(dir)) {
@@ -71,7 +73,6 @@ int model_create(struct model *model, ino_no parent, struct store_name name, uin
     if (entry != NULL) {
         return -EEXIST;
     }
-    assert(new_ino > model->largest_ino);
     struct model_inode *inode = model_inode_add(model, new_ino, mode);
     inode->nlink = 1;
     inode->uid = who.uid;
@@ -89,6 +90,15 @@ int model_create(struct model *model, ino_no parent, struct store_name name, uin
         memcpy(inode->bytes, target, strlen(target));
     }
     model_entry_add(dir, name, new_ino);
+    journal_add(model, &(struct model_op){.kind = MODEL_OP_CREATE,
+                                          .ino = new_ino,
+                                          .parent = parent,
+                                          .name = name,
+                                          .mode = inode->mode,
+                                          .uid = inode->uid,
+                                          .gid = inode->gid,
+                                          .rdev = inode->rdev,
+                                          .value = {target, target != NULL ? strlen(target) + 1 : 0}});
     model_touch(model, dir, STAMPS_CHANGED);
     model_touch(model, inode, STAMPS_CHANGED | MODEL_STAMP_ATIME);
     return 0;
@@ -126,6 +136,7 @@ int model_link(struct model *model, ino_no ino, ino_no new_parent, struct store_
         return result < 0 ? result : -EEXIST;
     }
     model_entry_add(dir, name, ino);
+    journal_add(model, &(struct model_op){.kind = MODEL_OP_LINK, .ino = ino, .parent = new_parent, .name = name});
     inode->nlink++;
     model_touch(model, dir, STAMPS_CHANGED);
     model_touch(model, inode, MODEL_STAMP_CTIME);
@@ -156,6 +167,7 @@ int model_unlink(struct model *model, ino_no parent, struct store_name name)
     if (model_is_dir(inode)) {
         return -EISDIR;
     }
+    journal_add(model, &(struct model_op){.kind = MODEL_OP_UNLINK, .ino = inode->ino, .parent = parent, .name = name});
     model_entry_remove(dir, entry);
     model_touch(model, dir, STAMPS_CHANGED);
     drop_link(model, inode);
@@ -180,6 +192,7 @@ int model_rmdir(struct model *model, ino_no parent, struct store_name name)
     if (inode->entry_count > 0) {
         return -ENOTEMPTY;
     }
+    journal_add(model, &(struct model_op){.kind = MODEL_OP_RMDIR, .ino = inode->ino, .parent = parent, .name = name});
     model_entry_remove(dir, entry);
     model_touch(model, dir, STAMPS_CHANGED);
     drop_link(model, inode);
@@ -309,6 +322,18 @@ int model_rename(struct model *model, ino_no parent, struct store_name name, ino
     if (result < 0 || ends.source == ends.target) {
         return result; /* two names of one inode: nothing happens */
     }
+    const bool exchanges = (flags & STORE_RENAME_EXCHANGE) != 0;
+    journal_add(model,
+                &(struct model_op){.kind = MODEL_OP_RENAME,
+                                   .ino = ends.source->ino,
+                                   .ino2 = ends.target != NULL ? ends.target->ino : INO_NONE,
+                                   .parent = parent,
+                                   .parent2 = new_parent,
+                                   .name = name,
+                                   .name2 = new_name,
+                                   .flags = flags & STORE_RENAME_EXCHANGE,
+                                   .moves_dir = parent != new_parent && (model_is_dir(ends.source) ||
+                                                                         (exchanges && model_is_dir(ends.target)))});
     model_touch(model, ends.from_dir, STAMPS_CHANGED);
     model_touch(model, ends.to_dir, STAMPS_CHANGED);
     model_touch(model, ends.source, MODEL_STAMP_CTIME);

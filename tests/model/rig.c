@@ -81,6 +81,14 @@ static void learn_root(struct rig *rig)
     model_learn_time(root, &attr);
 }
 
+/* Printable rows of some 40 bytes. */
+static void fill_rows(struct rig *rig)
+{
+    for (size_t i = 0; i < RIG_DATA_BYTES; i++) {
+        rig->data[i] = rig->data[i] % 40 == 0 ? '\n' : (uint8_t)(' ' + rig->data[i] % 95);
+    }
+}
+
 void rig_init(struct rig *rig, const struct rig_config *config)
 {
     *rig = (struct rig){.config = *config};
@@ -91,6 +99,9 @@ void rig_init(struct rig *rig, const struct rig_config *config)
     rig->data = malloc(RIG_DATA_BYTES);
     assert_non_null(rig->data);
     test_random_bytes(&rig->random, rig->data, RIG_DATA_BYTES);
+    if (config->rows) {
+        fill_rows(rig);
+    }
     const struct store_mkfs_options mkfs = {
         .dev = rig->dev,
         .diag = &rig->diag,
@@ -104,6 +115,26 @@ void rig_init(struct rig *rig, const struct rig_config *config)
     rig->model = model_new(0755);
     rig->inode_limit = config->max_inodes;
     learn_root(rig);
+}
+
+void rig_swap_lane(struct rig *rig, struct rig_lane *lane)
+{
+    const struct rig_lane before = {.view = rig->view, .model = rig->model, .gone_next = rig->gone_next};
+    struct rig_handle handles[RIG_HANDLES];
+    ino_no gone[RIG_GONE];
+    memcpy(handles, rig->handles, sizeof handles);
+    memcpy(gone, rig->gone, sizeof gone);
+    if (lane->model->largest_ino < rig->model->largest_ino) {
+        lane->model->largest_ino = rig->model->largest_ino; /* one store gives out all numbers */
+    }
+    rig->view = lane->view;
+    rig->model = lane->model;
+    rig->gone_next = lane->gone_next;
+    memcpy(rig->handles, lane->handles, sizeof handles);
+    memcpy(rig->gone, lane->gone, sizeof gone);
+    *lane = before;
+    memcpy(lane->handles, handles, sizeof handles);
+    memcpy(lane->gone, gone, sizeof gone);
 }
 
 void rig_close_handles(struct rig *rig)
@@ -227,7 +258,7 @@ static void compare_orphan(struct rig *rig, const struct rig_handle *handle)
 
 void rig_compare(struct rig *rig)
 {
-    rig_compare_view(rig, store_live(rig->store), rig->model);
+    rig_compare_view(rig, rig_view(rig), rig->model);
     for (unsigned i = 0; i < RIG_HANDLES; i++) {
         if (rig->handles[i].file != NULL) {
             compare_orphan(rig, &rig->handles[i]);

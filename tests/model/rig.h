@@ -31,11 +31,21 @@ struct rig_config {
     unsigned max_inodes;       /* the same for inodes; the limit in force wanders below it */
     uint32_t log_segment_size; /* 0: the usual one */
     uint8_t name_hash_bits;
+    bool rows; /* for transactions: mostly whole rows, mostly appended; attributes and times that matter to a merge */
 };
 
 struct rig_handle {
     struct store_file *file; /* NULL: free */
     struct model_inode *inode;
+};
+
+/* A tree, its model, and the files that are open in it. */
+struct rig_lane {
+    struct view *view; /* NULL: the live tree */
+    struct model *model;
+    struct rig_handle handles[RIG_HANDLES];
+    ino_no gone[RIG_GONE]; /* numbers of inodes that are no more */
+    unsigned gone_next;
 };
 
 struct rig {
@@ -44,11 +54,12 @@ struct rig {
     struct io_device *dev;
     struct diag diag;
     struct store *store;
+    struct view *view; /* what operations go to, with all below; NULL: the live tree */
     struct model *model;
-    struct test_random random;
     struct rig_handle handles[RIG_HANDLES];
-    ino_no gone[RIG_GONE]; /* numbers of inodes that are no more */
+    ino_no gone[RIG_GONE];
     unsigned gone_next;
+    struct test_random random;
     uint64_t step;
     uint64_t cloned_records; /* replayed on clones */
     unsigned inode_limit;    /* wanders */
@@ -62,9 +73,16 @@ struct rig {
 void rig_init(struct rig *rig, const struct rig_config *config); /* mkfs and open */
 void rig_destroy(struct rig *rig);                               /* closes what is open */
 
+static inline struct view *rig_view(const struct rig *rig)
+{
+    return rig->view != NULL ? rig->view : store_live(rig->store);
+}
+/* Operations go to that tree, and the lane gets the one that they went to before: called twice, all is as it was. */
+void rig_swap_lane(struct rig *rig, struct rig_lane *lane);
+
 /* One random operation, compared. */
 void rig_operate(struct rig *rig);
-/* Compares the whole live tree, and unlinked open files. */
+/* Compares the whole tree, and unlinked open files. */
 void rig_compare(struct rig *rig);
 void rig_check_store(struct rig *rig);
 /* Compares a view with a model. */

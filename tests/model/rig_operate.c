@@ -7,6 +7,8 @@
  */
 #include "tests/model/rig.h"
 
+#include "tests/model/journal.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -84,12 +86,20 @@ static struct model_inode *draw_kind(struct rig *rig, uint32_t kind)
     return NULL;
 }
 
+/* INO_NONE: none. */
+static ino_no draw_gone(struct rig *rig)
+{
+    const ino_no gone = rig->gone[below(rig, RIG_GONE)];
+    const struct model_inode *old = model_find(rig->model, gone); /* a replaced one that is still open */
+    return old == NULL || old->nlink > 0 ? gone : INO_NONE;
+}
+
 /* Now and then something that is no directory, or is no more. */
 static ino_no draw_dir(struct rig *rig)
 {
     const uint64_t luck = below(rig, 100);
     if (luck < 2) {
-        const ino_no gone = rig->gone[below(rig, RIG_GONE)];
+        const ino_no gone = draw_gone(rig);
         return gone != INO_NONE ? gone : INO_ROOT;
     }
     if (luck < 4) {
@@ -101,7 +111,7 @@ static ino_no draw_dir(struct rig *rig)
 
 static ino_no draw_any(struct rig *rig)
 {
-    const ino_no gone = rig->gone[below(rig, RIG_GONE)];
+    const ino_no gone = draw_gone(rig);
     if (gone != INO_NONE && chance(rig, 2)) {
         return gone;
     }
@@ -148,6 +158,20 @@ static const uint8_t *draw_data(struct rig *rig, size_t size)
     return rig->data + below(rig, RIG_DATA_BYTES - size + 1);
 }
 
+/* With `rows`, mostly whole ones: the size is cut back to the end of one. */
+static const uint8_t *draw_rows(struct rig *rig, uint64_t *inout_size)
+{
+    const uint8_t *bytes = draw_data(rig, (size_t)*inout_size);
+    if (rig->config.rows && chance(rig, 85)) {
+        uint64_t size = *inout_size;
+        while (size > 0 && bytes[size - 1] != '\n') {
+            size--;
+        }
+        *inout_size = size > 0 ? size : *inout_size;
+    }
+    return bytes;
+}
+
 /* ---- comparing ---- */
 
 static void expect(struct rig *rig, int got, int want)
@@ -177,7 +201,7 @@ static struct rig_handle *handle_of(struct rig *rig, const struct model_inode *i
 static void get_attr(struct rig *rig, const struct model_inode *inode, struct store_attr *out_attr)
 {
     if (inode->nlink > 0) {
-        rig_must(rig, store_getattr(rig->store, store_live(rig->store), inode->ino, out_attr), "getattr");
+        rig_must(rig, store_getattr(rig->store, rig_view(rig), inode->ino, out_attr), "getattr");
         return;
     }
     struct rig_handle *handle = handle_of(rig, inode);
@@ -196,7 +220,7 @@ static void check_stamp(struct rig *rig, const struct model_inode *inode, unsign
 
 static void compare_one(struct rig *rig, struct model_inode *inode, int64_t time_after_ns)
 {
-    struct compare compare = {.store = rig->store, .view = store_live(rig->store), .model = rig->model};
+    struct compare compare = {.store = rig->store, .view = rig_view(rig), .model = rig->model};
     struct store_attr got;
     struct store_attr want;
     get_attr(rig, inode, &got);
@@ -213,7 +237,7 @@ static void compare_one(struct rig *rig, struct model_inode *inode, int64_t time
 static void check_gone(struct rig *rig, ino_no ino)
 {
     struct store_attr attr;
-    const int result = store_getattr(rig->store, store_live(rig->store), ino, &attr);
+    const int result = store_getattr(rig->store, rig_view(rig), ino, &attr);
     if (result != -ENOENT) {
         rig_fail(rig, "inode %" PRIu64 " is no more, but getattr answers %d", ino, result);
     }
@@ -234,6 +258,7 @@ static void finish(struct rig *rig)
             compare_one(rig, inode, time_after_ns);
         }
     }
+    journal_learn(rig->model);
 }
 
 /* The inode that a name leads to is a subject too. */
@@ -256,7 +281,7 @@ static void operate_lookup(struct rig *rig)
     const ino_no parent = draw_dir(rig);
     draw_name(rig, parent, 70, &name);
     rig_note(rig, "lookup %" PRIu64 " \"%.40s\"", parent, name.bytes);
-    const int got = store_lookup(rig->store, store_live(rig->store), parent, name_of(&name), &attr);
+    const int got = store_lookup(rig->store, rig_view(rig), parent, name_of(&name), &attr);
     expect(rig, got, model_lookup(rig->model, parent, name_of(&name), &ino));
     if (got == 0 && attr.ino != ino) {
         rig_fail(rig, "leads to inode %" PRIu64 ", should to %" PRIu64, attr.ino, ino);
@@ -284,7 +309,7 @@ static void operate_create(struct rig *rig)
     const struct store_who who = {.uid = (uint32_t)below(rig, 5), .gid = (uint32_t)below(rig, 5)};
     rig_note(rig, "create %" PRIu64 " \"%.40s\" mode %" PRIo32, parent, name.bytes, mode);
     subject(rig, parent);
-    const int got = store_create(rig->store, store_live(rig->store), parent, name_of(&name), mode, rdev, who, &attr);
+    const int got = store_create(rig->store, rig_view(rig), parent, name_of(&name), mode, rdev, who, &attr);
     if (got == 0 && attr.ino <= rig->model->largest_ino) {
         rig_fail(rig, "inode number %" PRIu64 " is not new", attr.ino);
     }
@@ -304,7 +329,7 @@ static void operate_symlink(struct rig *rig)
     const struct store_who who = {.uid = (uint32_t)below(rig, 5), .gid = (uint32_t)below(rig, 5)};
     rig_note(rig, "symlink %" PRIu64 " \"%.40s\" target of %zu bytes", parent, name.bytes, size);
     subject(rig, parent);
-    const int got = store_symlink(rig->store, store_live(rig->store), parent, name_of(&name), target, who, &attr);
+    const int got = store_symlink(rig->store, rig_view(rig), parent, name_of(&name), target, who, &attr);
     if (got == 0 && attr.ino <= rig->model->largest_ino) {
         rig_fail(rig, "inode number %" PRIu64 " is not new", attr.ino);
     }
@@ -318,7 +343,7 @@ static void operate_readlink(struct rig *rig)
     const struct model_inode *link = draw_kind(rig, S_IFLNK);
     const ino_no ino = link != NULL && chance(rig, 80) ? link->ino : draw_any(rig);
     rig_note(rig, "readlink %" PRIu64, ino);
-    const int got = store_readlink(rig->store, store_live(rig->store), ino, target, sizeof target, &size);
+    const int got = store_readlink(rig->store, rig_view(rig), ino, target, sizeof target, &size);
     expect(rig, got, model_readlink(rig->model, ino));
     link = model_find(rig->model, ino);
     if (got == 0 && (size != link->size || memcmp(target, link->bytes, size) != 0)) {
@@ -336,7 +361,7 @@ static void operate_link(struct rig *rig)
     rig_note(rig, "link inode %" PRIu64 " as %" PRIu64 " \"%.40s\"", ino, parent, name.bytes);
     subject(rig, ino);
     subject(rig, parent);
-    const int got = store_link(rig->store, store_live(rig->store), ino, parent, name_of(&name), &attr);
+    const int got = store_link(rig->store, rig_view(rig), ino, parent, name_of(&name), &attr);
     expect(rig, got, model_link(rig->model, ino, parent, name_of(&name)));
     if (got == 0 && attr.ino != ino) {
         rig_fail(rig, "attributes of inode %" PRIu64 " came back", attr.ino);
@@ -350,7 +375,7 @@ static void operate_unlink(struct rig *rig)
     draw_name(rig, parent, 90, &name);
     rig_note(rig, "unlink %" PRIu64 " \"%.40s\"", parent, name.bytes);
     subject_entry(rig, parent, &name);
-    const int got = store_unlink(rig->store, store_live(rig->store), parent, name_of(&name));
+    const int got = store_unlink(rig->store, rig_view(rig), parent, name_of(&name));
     expect(rig, got, model_unlink(rig->model, parent, name_of(&name)));
 }
 
@@ -361,7 +386,7 @@ static void operate_rmdir(struct rig *rig)
     draw_name(rig, parent, 90, &name);
     rig_note(rig, "rmdir %" PRIu64 " \"%.40s\"", parent, name.bytes);
     subject_entry(rig, parent, &name);
-    const int got = store_rmdir(rig->store, store_live(rig->store), parent, name_of(&name));
+    const int got = store_rmdir(rig->store, rig_view(rig), parent, name_of(&name));
     expect(rig, got, model_rmdir(rig->model, parent, name_of(&name)));
 }
 
@@ -379,13 +404,13 @@ static void operate_rename(struct rig *rig)
     subject_entry(rig, parent, &name);
     subject_entry(rig, new_parent, &new_name);
     const int got =
-        store_rename(rig->store, store_live(rig->store), parent, name_of(&name), new_parent, name_of(&new_name), flags);
+        store_rename(rig->store, rig_view(rig), parent, name_of(&name), new_parent, name_of(&new_name), flags);
     expect(rig, got, model_rename(rig->model, parent, name_of(&name), new_parent, name_of(&new_name), flags));
 }
 
 static void operate_readdir(struct rig *rig)
 {
-    struct compare compare = {.store = rig->store, .view = store_live(rig->store), .model = rig->model};
+    struct compare compare = {.store = rig->store, .view = rig_view(rig), .model = rig->model};
     const struct model_inode *dir = draw_kind(rig, S_IFDIR);
     if (dir == NULL) {
         return;
@@ -398,6 +423,15 @@ static void operate_readdir(struct rig *rig)
 }
 
 /* ---- attributes ---- */
+
+/* Long ago; with `rows`, now and then in the future. */
+static int64_t draw_mtime(struct rig *rig)
+{
+    if (rig->config.rows && chance(rig, 30)) {
+        return rig->time_before_ns + (int64_t)below(rig, INT64_C(1) << 50);
+    }
+    return -(int64_t)below(rig, INT64_MAX) >> 2;
+}
 
 static void operate_setattr(struct rig *rig)
 {
@@ -416,11 +450,11 @@ static void operate_setattr(struct rig *rig)
         .size_bytes =
             chance(rig, 1) ? (uint64_t)INT64_MAX + 1 + below(rig, 9) : draw_size(rig, rig->config.max_file_bytes),
         .atime_ns = (int64_t)below(rig, UINT64_MAX) >> 2,
-        .mtime_ns = -(int64_t)below(rig, INT64_MAX) >> 2,
+        .mtime_ns = draw_mtime(rig),
     };
     rig_note(rig, "setattr %" PRIu64 " set 0x%x mode %" PRIo32 " size %" PRIu64, ino, set, attr.mode, attr.size_bytes);
     subject(rig, ino);
-    const int got = store_setattr(rig->store, store_live(rig->store), ino, set, &attr, &got_attr);
+    const int got = store_setattr(rig->store, rig_view(rig), ino, set, &attr, &got_attr);
     expect(rig, got, model_setattr(rig->model, ino, set, &attr));
     if (got == 0) {
         struct compare compare = {.store = rig->store, .model = rig->model};
@@ -434,11 +468,25 @@ static void operate_setattr(struct rig *rig)
 
 static void draw_xattr_name(struct rig *rig, char *buffer, size_t capacity)
 {
-    if (chance(rig, 2)) {
+    if (rig->config.rows && chance(rig, 10)) {
+        snprintf(buffer, capacity, "user.tblfs.append");
+    } else if (chance(rig, 2)) {
         snprintf(buffer, capacity, "user.%0*d", 250, (int)below(rig, 3));
     } else {
         snprintf(buffer, capacity, "user.attribute_%u", (unsigned)below(rig, 6));
     }
+}
+
+/* The attribute that turns merging off, or does not. */
+static void set_append_rule(struct rig *rig, ino_no ino)
+{
+    static const char *const values[] = {"conflict", "conflict", "merge", "conflicts"};
+    static const char name[] = "user.tblfs.append";
+    const char *value = values[below(rig, ARRAY_COUNT(values))];
+    rig_note(rig, "setxattr %" PRIu64 " %s %s", ino, name, value);
+    subject(rig, ino);
+    const int got = store_setxattr(rig->store, rig_view(rig), ino, name, value, strlen(value), 0);
+    expect(rig, got, model_setxattr(rig->model, ino, name, value, strlen(value), 0));
 }
 
 static void operate_setxattr(struct rig *rig)
@@ -446,13 +494,17 @@ static void operate_setxattr(struct rig *rig)
     char name[300];
     draw_xattr_name(rig, name, sizeof name);
     const ino_no ino = draw_any(rig);
+    if (rig->config.rows && chance(rig, 15)) {
+        set_append_rule(rig, ino);
+        return;
+    }
     const uint64_t luck = below(rig, 100);
     const size_t size = (size_t)(luck < 70 ? below(rig, 80) : below(rig, XATTR_MAX_VALUE + (luck < 98 ? 1 : 40)));
     const uint8_t *value = draw_data(rig, size);
     const unsigned flags = chance(rig, 60) ? 0 : 1u + (unsigned)below(rig, 2);
     rig_note(rig, "setxattr %" PRIu64 " %.30s %zu bytes flags %u", ino, name, size, flags);
     subject(rig, ino);
-    const int got = store_setxattr(rig->store, store_live(rig->store), ino, name, value, size, flags);
+    const int got = store_setxattr(rig->store, rig_view(rig), ino, name, value, size, flags);
     expect(rig, got, model_setxattr(rig->model, ino, name, value, size, flags));
 }
 
@@ -463,7 +515,7 @@ static void operate_removexattr(struct rig *rig)
     const ino_no ino = draw_any(rig);
     rig_note(rig, "removexattr %" PRIu64 " %.30s", ino, name);
     subject(rig, ino);
-    const int got = store_removexattr(rig->store, store_live(rig->store), ino, name);
+    const int got = store_removexattr(rig->store, rig_view(rig), ino, name);
     expect(rig, got, model_removexattr(rig->model, ino, name));
 }
 
@@ -490,7 +542,7 @@ static void operate_getxattr(struct rig *rig)
     const ino_no ino = draw_any(rig);
     const size_t capacity = chance(rig, 60) ? sizeof value : (size_t)below(rig, 60);
     rig_note(rig, "getxattr %" PRIu64 " %.30s capacity %zu", ino, name, capacity);
-    const int got = store_getxattr(rig->store, store_live(rig->store), ino, name, value, capacity, &got_size);
+    const int got = store_getxattr(rig->store, rig_view(rig), ino, name, value, capacity, &got_size);
     const struct model_inode *inode = model_find(rig->model, ino);
     expect(rig, got, model_getxattr(inode, name, capacity, &want_size));
     if (got != 0) {
@@ -504,7 +556,7 @@ static void operate_getxattr(struct rig *rig)
 
 static void operate_listxattr(struct rig *rig)
 {
-    struct compare compare = {.store = rig->store, .view = store_live(rig->store), .model = rig->model};
+    struct compare compare = {.store = rig->store, .view = rig_view(rig), .model = rig->model};
     const ino_no ino = draw_any(rig);
     const struct model_inode *inode = model_find(rig->model, ino);
     rig_note(rig, "listxattr %" PRIu64, ino);
@@ -524,7 +576,7 @@ static void operate_open(struct rig *rig)
         return;
     }
     rig_note(rig, "open %" PRIu64, ino);
-    const int got = store_file_open(rig->store, store_live(rig->store), ino, &handle->file);
+    const int got = store_file_open(rig->store, rig_view(rig), ino, &handle->file);
     expect(rig, got, model_open(rig->model, ino));
     if (got != 0) {
         handle->file = NULL;
@@ -564,7 +616,7 @@ static struct rig_handle *draw_handle(struct rig *rig, struct rig_handle *tempor
     if (inode == NULL) {
         return NULL;
     }
-    rig_must(rig, store_file_open(rig->store, store_live(rig->store), inode->ino, &temporary->file), "open");
+    rig_must(rig, store_file_open(rig->store, rig_view(rig), inode->ino, &temporary->file), "open");
     rig_must(rig, model_open(rig->model, inode->ino), "open in the model");
     temporary->inode = inode;
     return temporary;
@@ -610,16 +662,16 @@ static void operate_write(struct rig *rig)
     if (handle == NULL) {
         return;
     }
-    const unsigned flags = chance(rig, 40) ? STORE_WRITE_APPEND : (unsigned)below(rig, 4) << 1;
+    const unsigned flags = chance(rig, rig->config.rows ? 70 : 40) ? STORE_WRITE_APPEND : (unsigned)below(rig, 4) << 1;
     uint64_t offset = draw_offset(rig, handle->inode);
     uint64_t size = draw_size(rig, RIG_DATA_BYTES);
     if (rig->model->total_bytes + size > rig->config.max_total_bytes) {
         size %= 100;
     }
+    const uint8_t *bytes = draw_rows(rig, &size);
     if (chance(rig, 1)) {
         offset = (uint64_t)INT64_MAX - below(rig, size + 1) + (size == 0 ? 0 : 1); /* beyond what a file can be */
     }
-    const uint8_t *bytes = draw_data(rig, (size_t)size);
     note_data(rig, "write", handle, offset, size, flags);
     if (flags & STORE_WRITE_APPEND) {
         offset = handle->inode->size;
@@ -722,7 +774,7 @@ static void operate_truncate(struct rig *rig)
     note_data(rig, "truncate", handle, attr.size_bytes, 0, 0);
     const ino_no ino = handle->inode->ino;
     const int got =
-        store_setattr(rig->store, store_live(rig->store), ino, STORE_SET_SIZE | STORE_SET_KILL_SUID, &attr, &out_attr);
+        store_setattr(rig->store, rig_view(rig), ino, STORE_SET_SIZE | STORE_SET_KILL_SUID, &attr, &out_attr);
     expect(rig, got, model_setattr(rig->model, ino, STORE_SET_SIZE | STORE_SET_KILL_SUID, &attr));
     compare_around(rig, handle, attr.size_bytes, 1);
     finish(rig);
