@@ -561,7 +561,7 @@ int view_reserve(struct view *view, struct relation *relation, uint32_t count)
 {
     int rc = fsm_reserve(relation, count);
     if (rc == 0 && view->kind == VIEW_TRANSACTION) {
-        rc = private_blocks_cover(view, relation);
+        rc = private_blocks_promise(view, relation, count);
         if (rc != 0) {
             fsm_unreserve(relation, count);
         }
@@ -571,7 +571,9 @@ int view_reserve(struct view *view, struct relation *relation, uint32_t count)
 
 void view_unreserve(struct view *view, struct relation *relation, uint32_t count)
 {
-    (void)view;
+    if (view->kind == VIEW_TRANSACTION) {
+        private_blocks_unpromise(view, relation, count);
+    }
     fsm_unreserve(relation, count);
 }
 
@@ -792,11 +794,8 @@ static int private_each_run(struct cow *cow, const struct relation *relation,
 {
     int rc = 0;
     for (struct view_private *priv = cow->transactions; priv != NULL && rc == 0; priv = priv->next) {
-        for (struct private_blocks *blocks = priv->relations; blocks != NULL && rc == 0; blocks = blocks->next) {
-            if (blocks->relation == relation) {
-                rc = private_blocks_each_run(blocks, fn, arg);
-            }
-        }
+        const struct private_blocks *blocks = private_find(priv, relation);
+        rc = blocks != NULL ? private_blocks_each_run(blocks, fn, arg) : 0;
         if (rc == 0) {
             rc = chunk_list_each_run(priv->replaced, relation, fn, arg);
         }

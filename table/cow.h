@@ -130,9 +130,9 @@ void view_close(struct view *view);
 /* The live tree becomes what `view` shows (its base is the live tree as it is): root, blocks and relations made in it are the live
  * tree's, what it replaced leaves the live tree. Called with the catalog lock of the live view held exclusively. */
 void view_publish(struct view *view);
-/* The live tree takes over the content of a table of `view`: the blocks of `relation` that are private to the view are the live tree's,
- * and what the view replaced in it leaves the live tree. */
-void view_hand_over_relation(struct view *view, struct relation *relation);
+/* The live tree takes over the content of tables of `view`: the blocks of these relations that are private to the view are the live tree's,
+ * and what the view replaced in them leaves the live tree. Sorts the array. */
+void view_hand_over_relations(struct view *view, struct relation **relations, size_t count);
 /* Private blocks in a row are the live tree's. */
 void view_hand_over_run(struct view *view, struct relation *relation, block_no first, uint32_t count);
 /* Bytes in blocks that are private to the view. */

@@ -6,6 +6,8 @@
 
 #include "table/cow.h"
 
+#include <uthash.h>
+
 /* What one operation retired of one relation. A retire_list's entries lie in a chunk, so that handing the list over
  * needs no memory. */
 struct dead_chunk {
@@ -25,18 +27,22 @@ struct holder {
     struct dead_chunk *dead; /* COW-2: retired while this was the newest holder, and still seen by it */
 };
 
-/* Blocks of one relation that a transaction's view allocated: one bit each. */
+/* Blocks of one relation that a transaction's view allocated: one bit each. Which blocks a promise will be kept with is not known: others may
+ * extend the file meanwhile. So there is room for every promised block in `beyond` as well. */
 struct private_blocks {
-    struct private_blocks *next;
-    struct relation *relation; /* a reference */
+    UT_hash_handle hh;
+    struct relation *relation; /* a reference; the key */
     bool created;              /* the relation itself was made in this view */
     block_no block_capacity;   /* bits in `bits` */
     uint64_t *bits;
+    uint32_t promised;                      /* and not allocated yet */
+    block_no *beyond;                       /* blocks that `bits` has no place for */
+    uint32_t beyond_count, beyond_capacity; /* count + promised <= capacity */
 };
 
 struct view_private {
-    struct view_private *next; /* of the cow's list of transactions' views */
-    struct private_blocks *relations;
+    struct view_private *next;        /* of the cow's list of transactions' views */
+    struct private_blocks *relations; /* uthash */
     struct dead_chunk
         *replaced; /* blocks of the base that the view no longer uses; and its own that the log may refer to */
     struct dead_chunk *dropped; /* relations made and dropped in it: they go at its end (COW-4) */
@@ -81,11 +87,15 @@ struct dead_chunk *cow_retire_list_take(struct retire_list *list);
 void cow_free_run(struct relation *relation, block_no first, uint32_t count);
 
 /* table/cow_view.c */
-int private_blocks_cover(struct view *view, struct relation *relation) WARN_UNUSED;
+/* Room for `count` more blocks. -ENOMEM. */
+int private_blocks_promise(struct view *view, struct relation *relation, uint32_t count) WARN_UNUSED;
+void private_blocks_unpromise(struct view *view, struct relation *relation, uint32_t count);
 void private_blocks_set(struct view *view, struct relation *relation, block_no block);
 bool private_blocks_clear(struct view *view, struct relation *relation, block_no first, uint32_t count);
 /* A relation made in the view was dropped in it: it is no business of the view's end any more. */
 void private_blocks_forget_created(struct view *view, struct relation *relation);
+/* NULL: none. The cow's lock is held. */
+struct private_blocks *private_find(const struct view_private *priv, const struct relation *relation);
 int private_blocks_each_run(const struct private_blocks *blocks, int (*fn)(void *arg, block_no first, uint32_t count),
                             void *arg) WARN_UNUSED;
 

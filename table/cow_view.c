@@ -6,8 +6,9 @@
  * only remembered: the live tree still uses it.
  *
  * Locking: the cow's lock (LOCK_RANK_HOLDERS) guards the private blocks; private_blocks_set runs under no other
- * condition than that private_blocks_cover was called for the promise.
+ * condition than that private_blocks_promise was called for the promise.
  */
+#define HASH_NONFATAL_OOM 1
 #include "table/cow_int.h"
 
 #include <assert.h>
@@ -62,27 +63,30 @@ int view_open_transaction(struct cow *cow, struct holder *holder, struct view **
 
 /* ---- private blocks ---- */
 
-static struct private_blocks *private_find_locked(struct view *view, const struct relation *relation)
+struct private_blocks *private_find(const struct view_private *priv, const struct relation *relation)
 {
-    struct private_blocks *blocks = view->priv->relations;
-    while (blocks != NULL && blocks->relation != relation) {
-        blocks = blocks->next;
-    }
+    struct private_blocks *blocks = NULL;
+    HASH_FIND(hh, priv->relations, &relation, sizeof relation, blocks);
     return blocks;
 }
 
 static struct private_blocks *private_find_or_make_locked(struct view *view, struct relation *relation)
 {
-    struct private_blocks *blocks = private_find_locked(view, relation);
-    if (blocks == NULL) {
-        blocks = calloc(1, sizeof *blocks);
-        if (blocks != NULL) {
-            relation_ref(relation);
-            blocks->relation = relation;
-            blocks->next = view->priv->relations;
-            view->priv->relations = blocks;
-        }
+    struct private_blocks *blocks = private_find(view->priv, relation);
+    if (blocks != NULL) {
+        return blocks;
     }
+    blocks = calloc(1, sizeof *blocks);
+    if (blocks == NULL) {
+        return NULL;
+    }
+    blocks->relation = relation;
+    HASH_ADD(hh, view->priv->relations, relation, sizeof blocks->relation, blocks);
+    if (blocks->hh.tbl == NULL) {
+        free(blocks);
+        return NULL;
+    }
+    relation_ref(relation);
     return blocks;
 }
 
@@ -100,8 +104,49 @@ int view_relation_created(struct view *view, struct relation *relation)
     return blocks != NULL ? 0 : -ENOMEM;
 }
 
-/* The bitmap covers every block that the file holds: what was promised lies within. */
-int private_blocks_cover(struct view *view, struct relation *relation)
+/* The bitmap covers every block that the file holds now, and what lies beyond it goes in. */
+static int cover_locked(struct private_blocks *blocks, block_no file_blocks)
+{
+    if (blocks->block_capacity < file_blocks) {
+        const size_t old_words = blocks->block_capacity / 64;
+        const size_t words = ((size_t)file_blocks + 63) / 64 * 2;
+        uint64_t *bits = realloc(blocks->bits, words * sizeof bits[0]);
+        if (bits == NULL) {
+            return -ENOMEM;
+        }
+        memset(bits + old_words, 0, (words - old_words) * sizeof bits[0]);
+        blocks->bits = bits;
+        blocks->block_capacity = (block_no)(words * 64);
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < blocks->beyond_count; i++) {
+        const block_no block = blocks->beyond[i];
+        if (block < blocks->block_capacity) {
+            blocks->bits[block / 64] |= UINT64_C(1) << (block % 64);
+        } else {
+            blocks->beyond[kept++] = block;
+        }
+    }
+    blocks->beyond_count = kept;
+    return 0;
+}
+
+static int promise_locked(struct private_blocks *blocks, uint32_t count)
+{
+    const uint32_t needed = blocks->beyond_count + blocks->promised + count;
+    if (needed > blocks->beyond_capacity) {
+        block_no *beyond = realloc(blocks->beyond, 2u * needed * sizeof beyond[0]);
+        if (beyond == NULL) {
+            return -ENOMEM;
+        }
+        blocks->beyond = beyond;
+        blocks->beyond_capacity = 2u * needed;
+    }
+    blocks->promised += count;
+    return 0;
+}
+
+int private_blocks_promise(struct view *view, struct relation *relation, uint32_t count)
 {
     block_no file_blocks = 0;
     int rc = relation_file_blocks(relation, &file_blocks);
@@ -110,31 +155,56 @@ int private_blocks_cover(struct view *view, struct relation *relation)
     }
     mutex_lock(&view->cow->lock);
     struct private_blocks *blocks = private_find_or_make_locked(view, relation);
-    if (blocks == NULL) {
-        rc = -ENOMEM;
-    } else if (blocks->block_capacity < file_blocks) {
-        const size_t old_words = blocks->block_capacity / 64;
-        const size_t words = ((size_t)file_blocks + 63) / 64 * 2;
-        uint64_t *bits = realloc(blocks->bits, words * sizeof bits[0]);
-        if (bits == NULL) {
-            rc = -ENOMEM;
-        } else {
-            memset(bits + old_words, 0, (words - old_words) * sizeof bits[0]);
-            blocks->bits = bits;
-            blocks->block_capacity = (block_no)(words * 64);
-        }
+    rc = blocks != NULL ? cover_locked(blocks, file_blocks) : -ENOMEM;
+    if (rc == 0) {
+        rc = promise_locked(blocks, count);
     }
     mutex_unlock(&view->cow->lock);
     return rc;
 }
 
+void private_blocks_unpromise(struct view *view, struct relation *relation, uint32_t count)
+{
+    mutex_lock(&view->cow->lock);
+    struct private_blocks *blocks = private_find(view->priv, relation);
+    if (blocks != NULL) { /* else the relation was dropped in the view */
+        assert(blocks->promised >= count);
+        blocks->promised -= count;
+    }
+    mutex_unlock(&view->cow->lock);
+}
+
 void private_blocks_set(struct view *view, struct relation *relation, block_no block)
 {
     mutex_lock(&view->cow->lock);
-    struct private_blocks *blocks = private_find_locked(view, relation);
-    assert(blocks != NULL && block < blocks->block_capacity);
-    blocks->bits[block / 64] |= UINT64_C(1) << (block % 64);
+    struct private_blocks *blocks = private_find(view->priv, relation);
+    assert(blocks != NULL && blocks->promised > 0);
+    blocks->promised--;
+    if (block < blocks->block_capacity) {
+        blocks->bits[block / 64] |= UINT64_C(1) << (block % 64);
+    } else {
+        assert(blocks->beyond_count < blocks->beyond_capacity);
+        blocks->beyond[blocks->beyond_count++] = block;
+    }
     mutex_unlock(&view->cow->lock);
+}
+
+/* True: it was private. */
+static bool clear_locked(struct private_blocks *blocks, block_no block)
+{
+    if (block < blocks->block_capacity) {
+        const uint64_t bit = UINT64_C(1) << (block % 64);
+        const bool was_set = (blocks->bits[block / 64] & bit) != 0;
+        blocks->bits[block / 64] &= ~bit;
+        return was_set;
+    }
+    for (uint32_t i = 0; i < blocks->beyond_count; i++) {
+        if (blocks->beyond[i] == block) {
+            blocks->beyond[i] = blocks->beyond[--blocks->beyond_count];
+            return true;
+        }
+    }
+    return false;
 }
 
 /* True: all of them were private. */
@@ -142,14 +212,9 @@ bool private_blocks_clear(struct view *view, struct relation *relation, block_no
 {
     bool all = true;
     mutex_lock(&view->cow->lock);
-    struct private_blocks *blocks = private_find_locked(view, relation);
-    for (block_no block = first; block < first + count; block++) {
-        const uint64_t bit = UINT64_C(1) << (block % 64);
-        if (blocks == NULL || block >= blocks->block_capacity || (blocks->bits[block / 64] & bit) == 0) {
-            all = false;
-            break;
-        }
-        blocks->bits[block / 64] &= ~bit;
+    struct private_blocks *blocks = private_find(view->priv, relation);
+    for (block_no block = first; block < first + count && all; block++) {
+        all = blocks != NULL && clear_locked(blocks, block);
     }
     mutex_unlock(&view->cow->lock);
     return all;
@@ -183,18 +248,18 @@ int private_blocks_each_run(const struct private_blocks *blocks, int (*fn)(void 
         }
         block = end;
     }
-    return 0;
+    int rc = 0;
+    for (uint32_t i = 0; i < blocks->beyond_count && rc == 0; i++) {
+        rc = fn(arg, blocks->beyond[i], 1);
+    }
+    return rc;
 }
 
 static struct private_blocks *private_take_locked(struct view *view, const struct relation *relation)
 {
-    struct private_blocks **link = &view->priv->relations;
-    while (*link != NULL && (*link)->relation != relation) {
-        link = &(*link)->next;
-    }
-    struct private_blocks *blocks = *link;
+    struct private_blocks *blocks = private_find(view->priv, relation);
     if (blocks != NULL) {
-        *link = blocks->next;
+        HASH_DELETE(hh, view->priv->relations, blocks);
     }
     return blocks;
 }
@@ -204,6 +269,7 @@ static void private_free(struct private_blocks *blocks)
     if (blocks != NULL) {
         relation_unref(blocks->relation);
         free(blocks->bits);
+        free(blocks->beyond);
         free(blocks);
     }
 }
@@ -216,35 +282,52 @@ void private_blocks_forget_created(struct view *view, struct relation *relation)
     private_free(blocks);
 }
 
-/* ---- publishing ---- */
-
-/* Takes a chunk of this relation (NULL: of any) off what the view replaced. */
-static struct dead_chunk *replaced_take(struct view *view, const struct relation *relation)
+static struct private_blocks *private_take_any(struct view *view)
 {
-    struct dead_chunk **link = &view->priv->replaced;
-    while (*link != NULL && relation != NULL && (*link)->relation != relation) {
-        link = &(*link)->next;
+    mutex_lock(&view->cow->lock);
+    struct private_blocks *blocks = view->priv->relations;
+    if (blocks != NULL) {
+        HASH_DELETE(hh, view->priv->relations, blocks);
     }
-    struct dead_chunk *chunk = *link;
-    if (chunk != NULL) {
-        *link = chunk->next;
-    }
-    return chunk;
+    mutex_unlock(&view->cow->lock);
+    return blocks;
 }
 
-static void retire_replaced(struct view *view, const struct relation *relation)
+/* ---- publishing ---- */
+
+static int compare_relations(const void *a, const void *b)
 {
-    struct dead_chunk *chunk;
-    while ((chunk = replaced_take(view, relation)) != NULL) {
+    const uintptr_t x = (uintptr_t) * (struct relation *const *)a;
+    const uintptr_t y = (uintptr_t) * (struct relation *const *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* What was replaced in one of the relations (sorted; NULL: in any) leaves the live tree. */
+static void retire_replaced(struct view *view, struct relation **sorted, size_t count)
+{
+    struct dead_chunk **link = &view->priv->replaced;
+    while (*link != NULL) {
+        struct dead_chunk *chunk = *link;
+        if (sorted != NULL && bsearch(&chunk->relation, sorted, count, sizeof sorted[0], compare_relations) == NULL) {
+            link = &chunk->next;
+            continue;
+        }
+        *link = chunk->next;
         cow_retire_chunk(&view->cow->live, chunk);
     }
 }
 
-void view_hand_over_relation(struct view *view, struct relation *relation)
+void view_hand_over_relations(struct view *view, struct relation **relations, size_t count)
 {
     rwlock_assert_held_exclusive(&view->cow->gate);
-    private_blocks_forget_created(view, relation);
-    retire_replaced(view, relation);
+    if (count == 0) {
+        return;
+    }
+    qsort(relations, count, sizeof relations[0], compare_relations);
+    for (size_t i = 0; i < count; i++) {
+        private_blocks_forget_created(view, relations[i]);
+    }
+    retire_replaced(view, relations, count);
 }
 
 void view_hand_over_run(struct view *view, struct relation *relation, block_no first, uint32_t count)
@@ -260,16 +343,12 @@ void view_publish(struct view *view)
     rwlock_assert_held_exclusive(&cow->gate);
     assert(view->kind == VIEW_TRANSACTION);
     cow->live.root = view->root;
-    mutex_lock(&cow->lock);
-    struct private_blocks *blocks = view->priv->relations;
-    view->priv->relations = NULL;
-    mutex_unlock(&cow->lock);
-    while (blocks != NULL) {
-        struct private_blocks *next = blocks->next;
+    atomic_store(&cow->allocated, true); /* the next fork is not of the same tree as the last one */
+    struct private_blocks *blocks;
+    while ((blocks = private_take_any(view)) != NULL) {
         private_free(blocks);
-        blocks = next;
     }
-    retire_replaced(view, NULL);
+    retire_replaced(view, NULL, 0);
 }
 
 static int count_run(void *arg, block_no first, uint32_t count)
@@ -283,11 +362,9 @@ uint64_t view_private_bytes(struct view *view)
 {
     uint64_t count = 0;
     mutex_lock(&view->cow->lock);
-    for (const struct private_blocks *blocks = view->priv->relations; blocks != NULL; blocks = blocks->next) {
-        if (blocks->bits != NULL) {
-            const int rc = private_blocks_each_run(blocks, count_run, &count);
-            (void)rc; /* count_run never stops it */
-        }
+    for (const struct private_blocks *blocks = view->priv->relations; blocks != NULL; blocks = blocks->hh.next) {
+        const int rc = private_blocks_each_run(blocks, count_run, &count);
+        (void)rc; /* count_run never stops it */
     }
     mutex_unlock(&view->cow->lock);
     return count * BLOCK_SIZE;
@@ -345,9 +422,9 @@ static void abort_relation(struct view *view, struct private_blocks *blocks)
 {
     if (blocks->created) {
         abort_created(view, blocks->relation);
-    } else if (blocks->bits != NULL && view->published && cow_log_refers_inside(view, blocks->relation)) {
+    } else if (view->published && cow_log_refers_inside(view, blocks->relation)) {
         pin_private(view, blocks);
-    } else if (blocks->bits != NULL) {
+    } else {
         const int rc = private_blocks_each_run(blocks, free_run, blocks->relation);
         assert(rc == 0);
         (void)rc;
@@ -388,9 +465,8 @@ static void view_abort(struct view *view)
     }
     *link = priv->next;
     mutex_unlock(&cow->lock);
-    while (priv->relations != NULL) {
-        struct private_blocks *blocks = priv->relations;
-        priv->relations = blocks->next;
+    struct private_blocks *blocks;
+    while ((blocks = private_take_any(view)) != NULL) {
         abort_relation(view, blocks);
     }
     while (priv->replaced != NULL) {

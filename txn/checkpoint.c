@@ -27,6 +27,13 @@
 
 /* ---- sweeps ---- */
 
+/* For bench/transactions only: one sweep for each relation, to show what one for all of them saves. */
+#ifdef TBLFS_SWEEP_EACH
+#define SWEEP_EACH true
+#else
+#define SWEEP_EACH false
+#endif
+
 static void record_sweep(struct store *store, const char *cause, txn_no txn, const struct drop_result *result)
 {
     mutex_lock(&store->sweeps_lock);
@@ -46,8 +53,9 @@ static void sweep_dead(struct store *store, const char *cause, txn_no txn)
 {
     struct relation **relations = NULL;
     const uint32_t count = cow_take_dead(store->cow, &relations);
-    if (count > 0) {
-        sweep(store, cause, txn, relations, count);
+    const uint32_t at_once = SWEEP_EACH ? 1 : count;
+    for (uint32_t done = 0; done < count; done += at_once) {
+        sweep(store, cause, txn, relations + done, at_once);
     }
     for (uint32_t i = 0; i < count; i++) {
         relation_unref(relations[i]);

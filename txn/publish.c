@@ -189,13 +189,14 @@ static int publish_content_record(struct publish *publish, const struct op_recor
     return becomes_orphan(publish, ino) ? 0 : store_content_replay(publish->store, publish->view, op);
 }
 
-/* What is done to an open file behind its last name has no place in the live tree. */
-static int publish_inode_record(struct publish *publish, const struct op_record *op)
+/* What is done to an open file behind its last name has no place in the live tree; and a directory that others made as well is as they have
+ * it. */
+static int publish_inode_record(struct publish *publish, const struct op_record *op, bool is_twin)
 {
     struct inode inode;
     bool exists = false;
     const int rc = exists_with_name(publish->view, op->ino, &inode, &exists);
-    if (rc != 0 || !exists) {
+    if (rc != 0 || !exists || is_twin) {
         return rc;
     }
     return op_is_content(op->type) ? publish_content_record(publish, op)
@@ -226,7 +227,7 @@ int publish_record(struct publish *publish, const struct op_record *record)
     case OP_WRITE_PAGES:
     case OP_RESIZE:
     case OP_PUNCH:
-        return publish_inode_record(publish, &op);
+        return publish_inode_record(publish, &op, op.ino != record->ino);
     case OP_REMOVE_MANY:
         return op_records_each(record->data.data, record->data.size, publish_contained, publish);
     case OP_DESTROY:
@@ -238,12 +239,8 @@ int publish_record(struct publish *publish, const struct op_record *record)
 
 /* ---- new inode numbers for rewritten tables ---- */
 
-struct renumber_arg {
-    struct publish *publish;
-    ino_no ino, new_ino;
-    struct moved_item *items;
-    size_t count, capacity;
-};
+/* Items that move in one batch. The inode itself moves last, behind all of its attributes and further names, however many there are. */
+#define RENUMBER_ITEMS 4u
 
 struct moved_item {
     struct catalog_key key;
@@ -251,20 +248,25 @@ struct moved_item {
     size_t size;
 };
 
+struct renumber_arg {
+    struct publish *publish;
+    ino_no ino, new_ino;
+    struct moved_item items[RENUMBER_ITEMS];
+    unsigned count;
+};
+
 static int collect_item(void *arg, const struct catalog_key *key, const void *value, size_t value_size)
 {
     struct renumber_arg *ra = arg;
-    struct moved_item *items = array_with_room(ra->items, ra->count, &ra->capacity, sizeof items[0]);
-    uint8_t *copy = malloc(value_size + 1);
-    if (items == NULL || copy == NULL) {
-        ra->items = items != NULL ? items : ra->items;
-        free(copy);
+    struct moved_item *item = &ra->items[ra->count];
+    item->value = malloc(value_size + 1);
+    if (item->value == NULL) {
         return -ENOMEM;
     }
-    memcpy(copy, value, value_size);
-    ra->items = items;
-    ra->items[ra->count++] = (struct moved_item){.key = *key, .value = copy, .size = value_size};
-    return 0;
+    memcpy(item->value, value, value_size);
+    item->key = *key;
+    item->size = value_size;
+    return ++ra->count == RENUMBER_ITEMS ? 1 : 0;
 }
 
 /* The entry of one name leads to the new inode. */
@@ -294,13 +296,29 @@ static int move_item(struct op_run *run, const struct renumber_arg *ra, const st
     struct catalog_key key = item->key;
     int rc = catalog_batch_remove(&run->batch, &key);
     key.ino = ra->new_ino;
-    if (rc == 0 && key.type != ITEM_INODE) {
+    if (rc == 0) {
         rc = catalog_batch_put(&run->batch, &key, item->value, item->size);
     }
     if (rc == 0 && key.type == ITEM_BACK) {
         struct disk_back back;
         memcpy(&back, item->value, sizeof back);
         rc = redirect_name(run, ra, le64_get(back.parent), le64_get(back.cookie));
+    }
+    return rc;
+}
+
+/* The next items but the inode; none is left when ra->count is less than RENUMBER_ITEMS afterwards. */
+static int plan_move_items(struct op_run *run, void *arg)
+{
+    struct renumber_arg *ra = arg;
+    const struct catalog_key first = {.ino = ra->ino, .type = ITEM_INODE, .sub = 1};
+    const struct catalog_key last = {.ino = ra->ino, .type = ITEM_BACK, .sub = UINT64_MAX};
+    ra->count = 0;
+    int rc = catalog_batch_scan(&run->batch, &first, &last, collect_item, ra);
+    rc = rc > 0 ? 0 : rc;
+    for (unsigned i = 0; i < ra->count; i++) {
+        rc = rc == 0 ? move_item(run, ra, &ra->items[i]) : rc;
+        free(ra->items[i].value);
     }
     return rc;
 }
@@ -318,18 +336,13 @@ static int pass_relation_on(struct op_run *run, const struct renumber_arg *ra, s
     return owner_batch_put(&run->batch, inode->rel, &owner);
 }
 
-static int plan_renumber(struct op_run *run, void *arg)
+static int plan_move_inode(struct op_run *run, void *arg)
 {
-    struct renumber_arg *ra = arg;
-    const struct catalog_key first = {.ino = ra->ino, .type = ITEM_INODE, .sub = 0};
-    const struct catalog_key last = {.ino = ra->ino, .type = ITEM_BACK, .sub = UINT64_MAX};
+    const struct renumber_arg *ra = arg;
     struct inode inode;
     int rc = inode_batch_get(&run->batch, ra->ino, &inode);
     if (rc == 0) {
-        rc = catalog_batch_scan(&run->batch, &first, &last, collect_item, ra);
-    }
-    for (size_t i = 0; i < ra->count && rc == 0; i++) {
-        rc = move_item(run, ra, &ra->items[i]);
+        rc = inode_batch_remove(&run->batch, ra->ino);
     }
     if (rc == 0 && inode.rel != REL_NONE) {
         rc = pass_relation_on(run, ra, &inode);
@@ -338,14 +351,17 @@ static int plan_renumber(struct op_run *run, void *arg)
         inode.ino = ra->new_ino;
         rc = inode_batch_put(&run->batch, &inode);
     }
-    if (rc == 0) {
-        rc = redirect_name(run, ra, inode.parent, inode.name_cookie);
-    }
-    for (size_t i = 0; i < ra->count; i++) {
-        free(ra->items[i].value);
-    }
-    ra->count = 0;
-    return rc;
+    return rc != 0 ? rc : redirect_name(run, ra, inode.parent, inode.name_cookie);
+}
+
+static int renumber(struct publish *publish, ino_no ino, ino_no new_ino)
+{
+    struct renumber_arg ra = {.publish = publish, .ino = ino, .new_ino = new_ino};
+    int rc;
+    do {
+        rc = store_op_run(publish->store, publish->view, OP_SETATTR, plan_move_items, &ra);
+    } while (rc == 0 && ra.count == RENUMBER_ITEMS);
+    return rc != 0 ? rc : store_op_run(publish->store, publish->view, OP_SETATTR, plan_move_inode, &ra);
 }
 
 static bool is_rewritten(const struct txn_inode *touched)
@@ -380,9 +396,7 @@ int publish_renumber_all(struct publish *publish)
         }
         rc = exists_with_name(publish->view, touched->ino, &inode, &exists);
         if (rc == 0 && exists) {
-            struct renumber_arg ra = {.publish = publish, .ino = touched->ino, .new_ino = next};
-            rc = store_op_run(publish->store, publish->view, OP_SETATTR, plan_renumber, &ra);
-            free(ra.items);
+            rc = renumber(publish, touched->ino, next);
             touched->twin = next;
         }
         next++;
@@ -425,13 +439,11 @@ static int plan_take_over(struct op_run *run, void *arg)
     return rc != 0 ? rc : inode_batch_put(&run->batch, &inode);
 }
 
-/* count 0: all of the relation. */
-static int add_hand_over(struct publish *publish, struct relation *relation, block_no first, uint32_t count)
+static int hand_over_run(struct publish *publish, struct relation *relation, block_no block)
 {
     struct hand_over *last = publish->hand_over_count > 0 ? &publish->hand_overs[publish->hand_over_count - 1] : NULL;
-    if (last != NULL && count > 0 && last->count > 0 && last->relation == relation &&
-        last->first + last->count == first) {
-        last->count += count;
+    if (last != NULL && last->relation == relation && last->first + last->count == block) {
+        last->count++;
         return 0;
     }
     struct hand_over *list =
@@ -441,21 +453,23 @@ static int add_hand_over(struct publish *publish, struct relation *relation, blo
     }
     publish->hand_overs = list;
     relation_ref(relation);
-    list[publish->hand_over_count++] = (struct hand_over){.relation = relation, .first = first, .count = count};
+    list[publish->hand_over_count++] = (struct hand_over){.relation = relation, .first = block, .count = 1};
     return 0;
 }
 
-static int add_hand_over_of(struct publish *publish, const struct inode *inode)
+static int hand_over_relation_of(struct publish *publish, const struct inode *inode)
 {
-    struct relation *relation = NULL;
     if (inode->rel == REL_NONE) {
         return 0;
     }
-    int rc = relation_open(publish->store->cache, inode->ts, inode->rel, &relation);
-    if (rc == 0) {
-        rc = add_hand_over(publish, relation, 0, 0);
-        relation_unref(relation);
+    struct relation **list =
+        array_with_room(publish->whole, publish->whole_count, &publish->whole_capacity, sizeof(struct relation *));
+    if (list == NULL) {
+        return -ENOMEM;
     }
+    publish->whole = list;
+    const int rc = relation_open(publish->store->cache, inode->ts, inode->rel, &list[publish->whole_count]);
+    publish->whole_count += rc == 0;
     return rc;
 }
 
@@ -463,10 +477,10 @@ static int take_over(struct publish *publish, struct take_over_arg *ta)
 {
     int rc = store_op_run(publish->store, publish->view, OP_WRITE, plan_take_over, ta);
     if (rc == 0) {
-        rc = add_hand_over_of(publish, &ta->own);
+        rc = hand_over_relation_of(publish, &ta->own);
     }
     if (rc == 0 && !ta->touched->created && ta->base.rel != ta->own.rel) {
-        rc = add_hand_over_of(publish, &ta->base);
+        rc = hand_over_relation_of(publish, &ta->base);
     }
     return rc;
 }
@@ -572,7 +586,7 @@ static int merge_leaves(void *arg, const struct content_leaf *leaves, unsigned c
         rc = merge_addition(merge, &(struct addition){.leaves = leaves, .count = count});
     }
     for (unsigned i = 0; i < count && rc == 0; i++) {
-        rc = add_hand_over(merge->publish, merge->from, leaves[i].ptr.block, 1);
+        rc = hand_over_run(merge->publish, merge->from, leaves[i].ptr.block);
         merge->done += leaves[i].bytes;
     }
     return rc;
@@ -657,17 +671,36 @@ int publish_content_all(struct publish *publish)
 
 /* ---- the end ---- */
 
+/* To other transactions every name that this one touched may have gone: where it did not, it leads elsewhere than before, which
+ * conflicts as well. */
+static void note_names(const struct publish *publish)
+{
+    struct store *store = publish->store;
+    const epoch_no epoch = cow_epoch(store->cow);
+    if (publish->moves_directory) {
+        atomic_store(&store->dir_move_epoch, epoch);
+    }
+    if (atomic_load(&store->txn_count) <= (publish->txn != NULL ? 1u : 0u)) {
+        return; /* nobody else */
+    }
+    mutex_lock(&store->txns_lock);
+    for (const struct txn_name *name = publish->set->names; name != NULL; name = name->hh.next) {
+        removed_names_add(&store->removed, twin_of(publish, txn_name_parent(name)), txn_name_bytes(name), epoch);
+    }
+    mutex_unlock(&store->txns_lock);
+}
+
 void publish_swap_locked(struct publish *publish)
 {
     struct store *store = publish->store;
+    note_names(publish);
     view_publish(publish->view);
-    for (size_t i = 0; i < publish->hand_over_count; i++) {
+    for (size_t i = 0; i < publish->hand_over_count && !PLANT(MERGED_TAIL_FREED_TWICE); i++) {
         const struct hand_over *given = &publish->hand_overs[i];
-        if (given->count == 0) {
-            view_hand_over_relation(publish->txn->view, given->relation);
-        } else if (!PLANT(MERGED_TAIL_FREED_TWICE)) {
-            view_hand_over_run(publish->txn->view, given->relation, given->first, given->count);
-        }
+        view_hand_over_run(publish->txn->view, given->relation, given->first, given->count);
+    }
+    if (publish->txn != NULL) {
+        view_hand_over_relations(publish->txn->view, publish->whole, publish->whole_count);
     }
     atomic_fetch_add(&store->inode_count, (uint64_t)publish->inode_delta);
     atomic_fetch_add(&store->root_swaps, 1);
@@ -689,7 +722,11 @@ void publish_end(struct publish *publish)
     for (size_t i = 0; i < publish->hand_over_count; i++) {
         relation_unref(publish->hand_overs[i].relation);
     }
+    for (size_t i = 0; i < publish->whole_count; i++) {
+        relation_unref(publish->whole[i]);
+    }
     free(publish->hand_overs);
+    free(publish->whole);
     free(publish->orphans);
     free(publish->dropped);
     publish->view = NULL;

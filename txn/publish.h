@@ -16,7 +16,7 @@
 struct hand_over {
     struct relation *relation; /* a reference */
     block_no first;
-    uint32_t count; /* blocks in a row; 0: all of the relation */
+    uint32_t count; /* blocks in a row */
 };
 
 struct publish {
@@ -32,13 +32,16 @@ struct publish {
     uint32_t news;
     int64_t time_ns;
     int64_t inode_delta;
-    ino_no first_ino; /* for tables that were rewritten */
-    le64 *orphans;    /* inodes that live on without a name, as the record has them */
+    bool moves_directory; /* into another directory */
+    ino_no first_ino;     /* for tables that were rewritten */
+    le64 *orphans;        /* inodes that live on without a name, as the record has them */
     size_t orphan_count, orphan_capacity;
     ino_no *dropped; /* inodes that go, and that nobody has open */
     size_t dropped_count, dropped_capacity;
     struct hand_over *hand_overs;
     size_t hand_over_count, hand_over_capacity;
+    struct relation **whole; /* relations that are taken over with all that is private in them; references */
+    size_t whole_count, whole_capacity;
     struct store_changes *changes; /* NULL: not wanted */
     struct old_version *old;       /* prepared, NULL: not needed */
 };

@@ -198,7 +198,9 @@ struct commit {
     struct store *store;
     struct publish publish;
     struct log_slot *slot;
-    size_t slot_room; /* for removals and orphans */
+    size_t slot_room;     /* for removals and orphans */
+    uint64_t rewritten;   /* tables that inode numbers are taken for */
+    struct holder *after; /* keeps what is published as it is, for those who read on in the transaction */
     unsigned edits;
     lsn_no position;
     bool swapped, empty;
@@ -272,11 +274,9 @@ static int prepare_old_version(struct commit *commit)
     if (publish->old == NULL) {
         return -ENOMEM;
     }
-    *publish->old = (struct old_version){.store = commit->store, .holder = publish->base, .view = publish->before};
-    if (atomic_load(&commit->txn->open_files) > 0) {
-        return cow_fork_locked(commit->store->cow, HOLDER_OLD_VERSION, &commit->txn->after);
-    }
-    return 0;
+    *publish->old =
+        (struct old_version){.store = commit->store, .holder = publish->base, .view = publish->before, .refs = 1};
+    return cow_fork_locked(commit->store->cow, HOLDER_OLD_VERSION, &commit->after);
 }
 
 /* The catalog lock of the live view is held exclusively: nobody opens a file. */
@@ -332,6 +332,7 @@ static int swap(struct commit *commit)
     atomic_fetch_add(&store->changes, 1);
     atomic_fetch_add(&store->operations[OP_COMMIT], 1);
     txn_end_locked(commit->txn, STORE_TXN_COMMITTED);
+    commit->txn->after = commit->after;
     commit->txn->view->published = true;
     commit->swapped = true;
     rwlock_unlock_exclusive(&live->catalog_lock);
@@ -350,8 +351,12 @@ static int close_under_gate(struct commit *commit)
         txn_end_locked(txn, STORE_TXN_COMMITTED);
         return 0;
     }
-    if (atomic_load(&txn->removals_size) + txn->set.inodes->hh.tbl->num_items * sizeof(ino_no) > commit->slot_room) {
-        return COMMIT_TRY_AGAIN;
+    if (txn->failed) {
+        return -ENOMEM;
+    }
+    const size_t room = atomic_load(&txn->removals_size) + HASH_COUNT(txn->set.inodes) * sizeof(le64);
+    if (room > commit->slot_room || publish_count_rewritten(&txn->set) > commit->rewritten) {
+        return COMMIT_TRY_AGAIN; /* more was done meanwhile */
     }
     commit->publish.time_ns = store_now_ns(commit->store);
     commit->publish.changes->time_ns = commit->publish.time_ns;
@@ -382,13 +387,12 @@ static int reserve(struct commit *commit)
 {
     struct store_txn *txn = commit->txn;
     struct store *store = commit->store;
-    uint64_t rewritten = 0;
-    const uint32_t inodes = set_inode_count(txn, &rewritten);
+    const uint32_t inodes = set_inode_count(txn, &commit->rewritten);
     uint32_t pins = 0;
     uint32_t news = 0;
     uint32_t content_pins = 0;
     uint32_t content_news = 0;
-    int rc = store_ceilings_ensure(store, rewritten);
+    int rc = store_ceilings_ensure(store, commit->rewritten);
     commit->slot_room = atomic_load(&txn->removals_size) + inodes * sizeof(ino_no) + COMMIT_ROOM_BYTES;
     if (rc == 0) {
         rc = log_reserve(store->log, commit->slot_room + COMMIT_ROOM_BYTES, &commit->slot);
@@ -396,7 +400,7 @@ static int reserve(struct commit *commit)
     if (rc != 0) {
         return rc;
     }
-    commit->publish.first_ino = atomic_fetch_add(&store->next_ino, rewritten);
+    commit->publish.first_ino = atomic_fetch_add(&store->next_ino, commit->rewritten);
     catalog_frames_needed(commit->edits, &pins, &news);
     content_frames_needed(UINT64_C(64) << 10, &content_pins, &content_news);
     commit->publish.news = news + content_news;
@@ -427,9 +431,10 @@ static void end_try(struct commit *commit)
     log_unreserve(commit->store->log, commit->slot);
     commit->slot = NULL;
     frame_budget_release(&publish->budget);
-    if (old != NULL && atomic_load(&old->refs) > 0) {
+    if (commit->swapped && old != NULL) {
         publish->base = NULL; /* both are the old version's */
         publish->before = NULL;
+        old_version_put(old);
     } else {
         free(old);
     }
@@ -439,7 +444,6 @@ static void end_try(struct commit *commit)
 
 static int commit_try(struct commit *commit)
 {
-    struct store_txn *txn = commit->txn;
     struct store *store = commit->store;
     int rc = reserve(commit);
     if (rc == 0) {
@@ -447,9 +451,9 @@ static int commit_try(struct commit *commit)
         rc = close_under_gate(commit);
         cow_gate_open(store->cow);
     }
-    if (!commit->swapped && txn->after != NULL) {
-        cow_holder_close(store->cow, txn->after);
-        txn->after = NULL;
+    if (!commit->swapped && commit->after != NULL) {
+        cow_holder_close(store->cow, commit->after);
+        commit->after = NULL;
     }
     return rc;
 }
@@ -541,7 +545,7 @@ static bool wants_another_try(struct commit *commit, int rc, struct op_retry *re
         return true;
     }
     retry->no_space = rc == -ENOSPC;
-    return rc == -ENOSPC && op_wants_retry(commit->store, rc, retry);
+    return rc == -ENOSPC && op_wants_retry(commit->store, &rc, retry);
 }
 
 int store_txn_commit(struct store_txn *txn, struct store_changes *out_changes)

@@ -180,18 +180,25 @@ static int ends_in_newline(const struct store *store, const struct inode *inode,
     return rc;
 }
 
+/* Does the table want no rows appended beside others'? */
+static int says_conflict(struct finder *finder, ino_no ino, bool *out_says)
+{
+    struct view *view = store_live(finder->store);
+    char value[16];
+    size_t size = 0;
+    rwlock_lock_shared(&view->catalog_lock);
+    const int rc = xattr_get(view, &finder->store->hash, ino, "user.tblfs.append", value, sizeof value, &size);
+    rwlock_unlock_shared(&view->catalog_lock);
+    *out_says = rc == 0 && size == 8 && memcmp(value, "conflict", 8) == 0;
+    return rc == -ENODATA || rc == -ERANGE ? 0 : rc;
+}
+
 /* CONFLICT-3 */
 static int may_merge(struct finder *finder, const struct sides *sides, bool *out_may)
 {
-    char value[16];
-    size_t size = 0;
-    struct view *live = store_live(finder->store);
-    rwlock_lock_shared(&live->catalog_lock);
-    int rc =
-        xattr_get(live, &finder->store->hash, sides->live.inode.ino, "user.tblfs.append", value, sizeof value, &size);
-    rwlock_unlock_shared(&live->catalog_lock);
-    *out_may = !(rc == 0 && size == 8 && memcmp(value, "conflict", 8) == 0);
-    rc = rc == -ENODATA || rc == -ERANGE ? 0 : rc;
+    bool says = false;
+    int rc = says_conflict(finder, sides->live.inode.ino, &says);
+    *out_may = !says;
     const struct inode *const all[] = {&sides->base.inode, &sides->live.inode, &sides->own.inode};
     for (unsigned i = 0; i < ARRAY_COUNT(all) && rc == 0 && *out_may; i++) {
         if (all[i]->size_bytes > 0) {

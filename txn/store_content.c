@@ -436,7 +436,7 @@ static int change_run(const struct content_change *change)
     do {
         rc = change_try(now, &retry);
         now.by_value = rc == CHANGE_BY_VALUE;
-    } while (now.by_value || op_wants_retry(store, rc, &retry));
+    } while (now.by_value || op_wants_retry(store, &rc, &retry));
     return rc;
 }
 

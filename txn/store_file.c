@@ -40,8 +40,7 @@ static struct store_file *file_make(struct store *store, struct view *view, ino_
     return file;
 }
 
-/* No lock held. */
-static void old_version_put(struct old_version *old)
+void old_version_put(struct old_version *old)
 {
     if (old != NULL && atomic_fetch_sub(&old->refs, 1) == 1) {
         view_close(old->view);

@@ -241,8 +241,8 @@ struct op_retry {
 };
 /* Before op_end, or when op_begin failed: notes what the run ran out of. */
 void op_note_retry(const struct op_run *run, int rc, struct op_retry *retry);
-/* True: try again, with more edits or behind a checkpoint that was taken for it. No lock held. */
-bool op_wants_retry(struct store *store, int rc, struct op_retry *retry);
+/* *inout_rc may become what kept it from another try. True: try again, with more edits or behind a checkpoint that was taken for it. No lock held. */
+bool op_wants_retry(struct store *store, int *inout_rc, struct op_retry *retry);
 
 /* Wall clock, never going back. */
 int64_t store_now_ns(struct store *store);
@@ -266,6 +266,8 @@ void store_file_free(struct store_file *file);
 /* With the view's catalog lock held exclusively: nobody can open it meanwhile, but the last close may come at any time.
  */
 bool store_file_is_open(struct store *store, struct view *view, ino_no ino);
+/* NULL is ignored. No lock held. */
+void old_version_put(struct old_version *old);
 /* An open file of the inode, with a reference; NULL: there is none. */
 struct store_file *store_file_find(struct store *store, struct view *view, ino_no ino);
 /* A commit replaced the table: if it is open, its file shows the old version from here on (and has a reference to it). Those that it

@@ -212,8 +212,10 @@ static void op_apply(struct op_run *run)
     } else if (run->txn == NULL) {
         atomic_fetch_add(&store->inode_count, (uint64_t)run->inode_delta);
     }
-    if (run->txn == NULL) {
-        removed_names_note(store, run); /* the live tree, or what becomes it */
+    if (run->publish != NULL) {
+        run->publish->moves_directory |= run->moves_directory; /* names that go are noted when the tree is swapped in */
+    } else if (run->txn == NULL) {
+        removed_names_note(store, run);
     }
     if (run->publish == NULL) {
         atomic_fetch_add(&store->operations[run->op.type], 1);
@@ -282,13 +284,15 @@ void op_note_retry(const struct op_run *run, int rc, struct op_retry *retry)
     retry->may_use_reserve = store_reserve_may_use(run->store, run->op.type);
 }
 
-bool op_wants_retry(struct store *store, int rc, struct op_retry *retry)
+bool op_wants_retry(struct store *store, int *inout_rc, struct op_retry *retry)
 {
+    const int rc = *inout_rc;
     if (retry->final) {
         return false;
     }
     if (rc == TXN_REMOVALS_FIRST) {
-        return txn_flush_removals(retry->txn) == 0;
+        *inout_rc = txn_flush_removals(retry->txn);
+        return *inout_rc == 0;
     }
     if (rc == OP_ROOT_SWAPPED) {
         return true;
@@ -355,7 +359,7 @@ static int op_run(struct store *store, struct view *view, enum op_type type, con
     int rc;
     do {
         rc = op_try(store, view, type, replay, plan, arg, &retry);
-    } while (op_wants_retry(store, rc, &retry));
+    } while (op_wants_retry(store, &rc, &retry));
     return rc;
 }
 

@@ -167,7 +167,7 @@ static int snapshot_op_run(struct snapshot_op *so)
     int rc;
     do {
         rc = snapshot_op_try(so, &retry);
-    } while (op_wants_retry(so->store, rc, &retry));
+    } while (op_wants_retry(so->store, &rc, &retry));
     return rc;
 }
 
@@ -236,7 +236,7 @@ static int create(struct store *store, struct store_name name, uint64_t number, 
             cow_holder_close(store->cow, made->holder); /* the fork led nowhere */
             made->holder = NULL;
         }
-    } while (op_wants_retry(store, rc, &retry));
+    } while (op_wants_retry(store, &rc, &retry));
     if (!so.is_applied) {
         free(made);
     }

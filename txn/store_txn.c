@@ -246,6 +246,7 @@ int txn_note_operation(struct store_txn *txn, const struct op_record *op)
     }
     if (rc != 0) {
         txn->set.list_size = list_size;
+        txn->failed = true;
         return rc;
     }
     if (removal) {

@@ -32,12 +32,13 @@ struct store_txn {
     struct holder *base;
     struct view *base_view;
     struct view *view;
-    struct holder *after; /* keeps what it published as it was, for those who read on in it; NULL: nobody did */
+    struct holder *after; /* keeps what it published as it was, for those who read on in it; NULL: not closed */
     _Atomic uint32_t refs;
     _Atomic uint32_t open_files;
     _Atomic lsn_no first_lsn;     /* of its first record, 0: it has none */
     _Atomic size_t removals_size; /* changed under the view's catalog lock, as all below */
     struct txn_set set;
+    bool failed;       /* no memory: the set may have what was not done, it cannot be closed */
     uint8_t *removals; /* TXN-2: encoded records */
     size_t removals_capacity;
     struct mutex referred_lock; /* LOCK_RANK_LEAF */
