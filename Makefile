@@ -40,6 +40,10 @@ endif
 ifeq ($(PLANT),1)
 CFLAGS   += -DTBLFS_PLANT
 endif
+# For bench/transactions: one sweep for each dropped relation.
+ifeq ($(SWEEP_EACH),1)
+CFLAGS   += -DTBLFS_SWEEP_EACH
+endif
 ifneq ($(SAN),)
 CFLAGS   += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
 LDFLAGS  += -fsanitize=$(SAN)
@@ -215,6 +219,7 @@ bench: build mount-helpers bench-programs
 	mountscripts/deps bench
 	TBLFS=$(abspath $(B)/tblfs) BENCH_PROGRAMS=$(abspath $(B)/bench) bench/run $(BENCH_ARGS)
 	TBLFS=$(abspath $(B)/tblfs) bench/durable $(BENCH_ARGS)
+	bench/transactions $(BENCH_ARGS)
 
 # ---- installation ----
 
