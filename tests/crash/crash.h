@@ -6,7 +6,8 @@
  * the device where it may matter, the states that a power cut or a kill would leave, and verifies each of them.
  *
  * CRASH-1 What was acknowledged as durable (power cut) or acknowledged at all (kill) is there after recovery.
- * CRASH-2 The recovered state is that after some prefix of the operations: its fingerprint is one of theirs.
+ * CRASH-2 The recovered state is that after some prefix of the operations: its fingerprint is one of theirs. What is done in
+ *         a transaction changes none until it is closed, so each transaction is there whole or not at all.
  * CRASH-3 store_check finds nothing, nothing was reported as damaged.
  * CRASH-4 Recovering once more changes no relation file and no fingerprint.
  * CRASH-5 No inode, relation, epoch or log segment number is used by two lives.
@@ -40,17 +41,26 @@ int crash_fingerprint(struct store *store, uint64_t *out_fingerprint);
 
 /* ---- lives ---- */
 
-#define LIFE_HANDLES 4
-#define LIFE_HOLDERS 2
-#define LIFE_DATA    800000u
-#define LIFE_BULK    524288u /* from this size on the log refers to pages */
+#define LIFE_HANDLES      4
+#define LIFE_HOLDERS      2
+#define LIFE_TRANSACTIONS 2
+#define LIFE_DATA         800000u
+#define LIFE_BULK         524288u /* from this size on the log refers to pages */
+
+/* A tree that operations go to: the live one, or a transaction's. */
+struct life_lane {
+    struct view *view;
+    struct store_txn *txn; /* NULL: the live tree, or none */
+    struct store_file *handles[LIFE_HANDLES];
+};
 
 struct life {
     struct io_device *dev;
     struct crash_diag diag;
     struct store *store;
     struct test_random random;
-    struct store_file *handles[LIFE_HANDLES];
+    struct life_lane lanes[1 + LIFE_TRANSACTIONS]; /* the first is the live tree */
+    struct life_lane *lane;                        /* of the operation under way */
     struct holder *holders[LIFE_HOLDERS];
     uint8_t *data;          /* LIFE_DATA random bytes, NULL: not made yet */
     uint64_t *fingerprints; /* [0]: when it began, [n]: after operation n */
@@ -62,6 +72,8 @@ struct life {
     bool may_have_happened;  /* it failed when it was already in the log */
     uint64_t damage_at_open; /* reported by recovery: pages that a torn record refers to are looked for */
     bool bulk;               /* now and then an append that the log refers to (COW-4) */
+    bool transactions;       /* they are begun, filled and closed beside the live operations */
+    uint64_t commits;        /* acknowledged, of those that changed something */
     bool stays_open;         /* no clean close in between */
     ino_no largest_ino;
     epoch_no epoch;
@@ -89,6 +101,7 @@ struct crash_config {
     uint64_t seed;
     uint64_t operations;
     bool bulk;
+    bool transactions;
     struct sim_profile profile;
     unsigned states_per_point;
     unsigned kill_percent; /* of the calls */
@@ -98,13 +111,15 @@ struct crash_config {
 };
 
 struct crash_totals {
-    uint64_t runs, points, states, distinct, kills, recovery_crashes, second_lives;
+    uint64_t runs, points, states, distinct, kills, recovery_crashes, second_lives, commits;
     uint64_t *seen; /* hashes of states, open addressing */
     uint64_t seen_capacity;
 };
 
-/* The scenario with this name and seed, NULL name: one that the seed chooses. False: no such scenario. */
+/* The scenario with this name and seed. False: no such scenario. */
 bool crash_config_make(const char *scenario, uint64_t seed, struct crash_config *out_config);
+/* One that the seed chooses, with transactions or without. */
+void crash_config_draw(bool transactions, uint64_t seed, struct crash_config *out_config);
 /* True: all states were right. Else why (CRASH_WHY_BYTES) begins with scenario:seed:point:state. */
 bool crash_run(const struct crash_config *config, struct crash_totals *totals, char *why);
 /* Parses scenario:seed:point:state. */

@@ -400,6 +400,7 @@ static bool verify_here(struct explorer *explorer, struct mem_device *mem, const
     struct life life;
     life_init(&life, deep ? sim_device_io(sim) : mem_device_io(mem), salt, SECOND_OPERATIONS);
     life.bulk = explorer->config->bulk;
+    life.transactions = explorer->config->transactions;
     const bool good = deep ? verify_deep(explorer, &life, sim, expected, depth, salt)
                            : verify_plain(explorer, &life, expected, depth, salt);
     life_abandon(&life);
@@ -551,6 +552,7 @@ static bool live(struct explorer *explorer, struct life *life)
     struct sim_device *sim = sim_device_create(mem);
     life_init(life, sim_device_io(sim), config->seed * 3 + 1, config->operations);
     life->bulk = config->bulk;
+    life->transactions = config->transactions;
     explorer->sim = sim;
     explorer->life = life;
     explorer->point = 0;
@@ -589,6 +591,7 @@ bool crash_run(const struct crash_config *config, struct crash_totals *totals, c
     if (good) {
         explorer.fingerprints = first.fingerprints;
         good = live(&explorer, &second) && same_fingerprints(&explorer, &first, &second);
+        totals->commits += second.commits;
         life_free(&second);
     }
     life_free(&first);
@@ -604,24 +607,39 @@ static const struct crash_config scenarios[] = {
     {.scenario = "garbage", .operations = 60, .profile = {.sector_bytes = 512, .garbage = true}},
     {.scenario = "long", .operations = 300, .profile = {.sector_bytes = 512}},
     {.scenario = "bulk", .operations = 50, .bulk = true, .profile = {.sector_bytes = 512}},
+    {.scenario = "txn", .operations = 80, .transactions = true, .profile = {.sector_bytes = 512}},
+    {.scenario = "txngarbage",
+     .operations = 80,
+     .transactions = true,
+     .profile = {.sector_bytes = 512, .garbage = true}},
+    {.scenario = "txnlong", .operations = 300, .transactions = true, .profile = {.sector_bytes = 4096}},
+    {.scenario = "txnbulk", .operations = 60, .transactions = true, .bulk = true, .profile = {.sector_bytes = 512}},
 };
+
+static void config_fill(const struct crash_config *scenario, uint64_t seed, struct crash_config *out_config)
+{
+    *out_config = *scenario;
+    out_config->seed = seed;
+    out_config->states_per_point = scenario->operations > 100 ? 10 : scenario->transactions ? 16 : 24;
+    out_config->kill_percent = scenario->operations > 100 ? 3 : 10;
+    out_config->deep_percent = 10;
+}
 
 bool crash_config_make(const char *scenario, uint64_t seed, struct crash_config *out_config)
 {
-    static const unsigned order[] = {0, 1, 0, 2, 5, 3, 0, 4};
     for (unsigned i = 0; i < ARRAY_COUNT(scenarios); i++) {
-        const bool chosen =
-            scenario != NULL ? strcmp(scenario, scenarios[i].scenario) == 0 : order[seed % ARRAY_COUNT(order)] == i;
-        if (chosen) {
-            *out_config = scenarios[i];
-            out_config->seed = seed;
-            out_config->states_per_point = scenarios[i].operations > 100 ? 10 : 24;
-            out_config->kill_percent = scenarios[i].operations > 100 ? 3 : 10;
-            out_config->deep_percent = 10;
+        if (strcmp(scenario, scenarios[i].scenario) == 0) {
+            config_fill(&scenarios[i], seed, out_config);
             return true;
         }
     }
     return false;
+}
+
+void crash_config_draw(bool transactions, uint64_t seed, struct crash_config *out_config)
+{
+    static const unsigned order[2][8] = {{0, 1, 0, 2, 5, 3, 0, 4}, {6, 7, 6, 9, 6, 7, 6, 8}};
+    config_fill(&scenarios[order[transactions][seed % 8]], seed, out_config);
 }
 
 bool crash_config_parse(const char *text, struct crash_config *out_config)

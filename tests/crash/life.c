@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #define LIFE_FILE_MAX 60000u
+#define LIFE_ROW      64u
 #define LIFE_CACHE    (UINT64_C(16) << 20)
 
 static uint64_t below(struct life *life, uint64_t limit)
@@ -77,6 +78,8 @@ int life_open(struct life *life)
         .bulk_min_bytes = 2 * BLOCK_SIZE, /* a new leaf or two: by reference */
     };
     const int rc = store_open(&options, &life->store, NULL);
+    life->lane = &life->lanes[0];
+    life->lanes[0] = (struct life_lane){.view = rc == 0 ? store_live(life->store) : NULL};
     life->damage_at_open = atomic_load(&life->diag.diag.damage_count);
     return rc;
 }
@@ -97,19 +100,39 @@ static void close_holders(struct life *life)
     }
 }
 
-static void close_handles(struct life *life)
+static void close_handles(struct life_lane *lane)
 {
     for (unsigned i = 0; i < LIFE_HANDLES; i++) {
-        if (life->handles[i] != NULL) {
-            store_file_close(life->handles[i]);
-            life->handles[i] = NULL;
+        if (lane->handles[i] != NULL) {
+            store_file_close(lane->handles[i]);
+            lane->handles[i] = NULL;
         }
     }
 }
 
+/* Nothing of it reaches the log: it is aborted when its files are closed. */
+static void forget_transaction(struct life_lane *lane)
+{
+    if (lane->txn != NULL) {
+        store_txn_abort(lane->txn);
+        close_handles(lane);
+        store_txn_put(lane->txn);
+        *lane = (struct life_lane){.view = NULL};
+    }
+}
+
+static void forget_transactions(struct life *life)
+{
+    for (unsigned i = 1; i < ARRAY_COUNT(life->lanes); i++) {
+        forget_transaction(&life->lanes[i]);
+    }
+    life->lane = &life->lanes[0];
+}
+
 int life_close(struct life *life)
 {
-    close_handles(life);
+    forget_transactions(life);
+    close_handles(&life->lanes[0]);
     close_holders(life);
     const int rc = store_close(life->store);
     life->store = NULL;
@@ -121,9 +144,10 @@ void life_abandon(struct life *life)
     if (life->store == NULL) {
         return;
     }
+    forget_transactions(life);
     close_holders(life);
     store_abandon(life->store);
-    memset(life->handles, 0, sizeof life->handles);
+    memset(life->lanes, 0, sizeof life->lanes);
     life->store = NULL;
 }
 
@@ -140,8 +164,7 @@ static struct store_name draw_name(struct life *life)
 static ino_no lookup(struct life *life, ino_no parent, const char *name, uint32_t *out_mode)
 {
     struct store_attr attr;
-    const int rc =
-        store_lookup(life->store, store_live(life->store), parent, (struct store_name){name, strlen(name)}, &attr);
+    const int rc = store_lookup(life->store, life->lane->view, parent, (struct store_name){name, strlen(name)}, &attr);
     *out_mode = rc == 0 ? attr.mode : 0;
     return rc == 0 ? attr.ino : INO_NONE;
 }
@@ -192,8 +215,15 @@ static const uint8_t *draw_bytes(struct life *life, size_t size)
         }
         test_random_init(&random, 17);
         test_random_bytes(&random, life->data, LIFE_DATA);
+        for (size_t i = 0; i < LIFE_DATA; i += LIFE_ROW) {
+            life->data[i] = '\n';
+        }
     }
-    return life->data + below(life, LIFE_DATA - size + 1);
+    size_t at = (size_t)below(life, LIFE_DATA - size + 1);
+    if (life->transactions && at >= LIFE_ROW && size > 0 && chance(life, 85)) {
+        at -= (at + size - 1) % LIFE_ROW; /* ends in a newline: appends of that kind merge */
+    }
+    return life->data + at;
 }
 
 /* ---- operations: each returns what the store answered ---- */
@@ -210,8 +240,8 @@ static int operate_create(struct life *life)
     const ino_no dir = draw_dir(life);
     const struct store_name name = draw_name(life);
     note(life, "create", dir, 0);
-    const int rc = store_create(life->store, store_live(life->store), dir, name, modes[below(life, ARRAY_COUNT(modes))],
-                                0, (struct store_who){1, 2}, &attr);
+    const int rc = store_create(life->store, life->lane->view, dir, name, modes[below(life, ARRAY_COUNT(modes))], 0,
+                                (struct store_who){1, 2}, &attr);
     if (rc == 0 && attr.ino > life->largest_ino) {
         life->largest_ino = attr.ino;
     }
@@ -225,7 +255,7 @@ static int operate_mkdir(struct life *life)
     const struct store_name name =
         main_dir ? (struct store_name){chance(life, 50) ? "dir1" : "dir2", 4} : draw_name(life);
     note(life, "mkdir", 0, 0);
-    const int rc = store_create(life->store, store_live(life->store), main_dir ? INO_ROOT : draw_dir(life), name,
+    const int rc = store_create(life->store, life->lane->view, main_dir ? INO_ROOT : draw_dir(life), name,
                                 S_IFDIR | 0755, 0, (struct store_who){0, 0}, &attr);
     if (rc == 0 && attr.ino > life->largest_ino) {
         life->largest_ino = attr.ino;
@@ -238,8 +268,8 @@ static int operate_symlink(struct life *life)
     struct store_attr attr;
     note(life, "symlink", 0, 0);
     const ino_no dir = draw_dir(life);
-    return store_symlink(life->store, store_live(life->store), dir, draw_name(life), "../some/where",
-                         (struct store_who){3, 4}, &attr);
+    return store_symlink(life->store, life->lane->view, dir, draw_name(life), "../some/where", (struct store_who){3, 4},
+                         &attr);
 }
 
 static int operate_link(struct life *life)
@@ -248,21 +278,21 @@ static int operate_link(struct life *life)
     const ino_no ino = draw_inode(life, S_IFREG);
     const ino_no dir = draw_dir(life);
     note(life, "link", ino, dir);
-    return ino == INO_NONE ? 0 : store_link(life->store, store_live(life->store), ino, dir, draw_name(life), &attr);
+    return ino == INO_NONE ? 0 : store_link(life->store, life->lane->view, ino, dir, draw_name(life), &attr);
 }
 
 static int operate_unlink(struct life *life)
 {
     const ino_no dir = draw_dir(life);
     note(life, "unlink", dir, 0);
-    return store_unlink(life->store, store_live(life->store), dir, draw_name(life));
+    return store_unlink(life->store, life->lane->view, dir, draw_name(life));
 }
 
 static int operate_rmdir(struct life *life)
 {
     note(life, "rmdir", 0, 0);
     const struct store_name name = chance(life, 60) ? (struct store_name){"dir2", 4} : draw_name(life);
-    return store_rmdir(life->store, store_live(life->store), INO_ROOT, name);
+    return store_rmdir(life->store, life->lane->view, INO_ROOT, name);
 }
 
 static int operate_rename(struct life *life)
@@ -271,8 +301,7 @@ static int operate_rename(struct life *life)
     const ino_no to = draw_dir(life);
     const struct store_name name = draw_name(life);
     note(life, "rename", from, to);
-    return store_rename(life->store, store_live(life->store), from, name, to, draw_name(life),
-                        (unsigned)below(life, 3));
+    return store_rename(life->store, life->lane->view, from, name, to, draw_name(life), (unsigned)below(life, 3));
 }
 
 static int operate_setattr(struct life *life)
@@ -285,7 +314,7 @@ static int operate_setattr(struct life *life)
     const unsigned set = (unsigned)below(life, 512) & ~STORE_SET_SIZE;
     const ino_no ino = draw_inode(life, 0);
     note(life, "setattr", ino, set);
-    return store_setattr(life->store, store_live(life->store), ino, set, &attr, &out);
+    return store_setattr(life->store, life->lane->view, ino, set, &attr, &out);
 }
 
 static int operate_truncate(struct life *life)
@@ -294,9 +323,9 @@ static int operate_truncate(struct life *life)
     const struct store_attr attr = {.size_bytes = chance(life, 30) ? 0 : below(life, 30000)};
     const ino_no ino = draw_inode(life, S_IFREG);
     note(life, "truncate", ino, attr.size_bytes);
-    return ino == INO_NONE ? 0
-                           : store_setattr(life->store, store_live(life->store), ino,
-                                           STORE_SET_SIZE | STORE_SET_KILL_SUID, &attr, &out);
+    return ino == INO_NONE
+               ? 0
+               : store_setattr(life->store, life->lane->view, ino, STORE_SET_SIZE | STORE_SET_KILL_SUID, &attr, &out);
 }
 
 static int operate_setxattr(struct life *life)
@@ -306,27 +335,27 @@ static int operate_setxattr(struct life *life)
     const ino_no ino = draw_inode(life, 0);
     const size_t size = (size_t)below(life, chance(life, 80) ? 60 : 1800);
     note(life, "setxattr", ino, size);
-    return store_setxattr(life->store, store_live(life->store), ino, name, draw_bytes(life, size), size, 0);
+    return store_setxattr(life->store, life->lane->view, ino, name, draw_bytes(life, size), size, 0);
 }
 
 static int operate_removexattr(struct life *life)
 {
     const ino_no ino = draw_inode(life, 0);
     note(life, "removexattr", ino, 0);
-    return store_removexattr(life->store, store_live(life->store), ino, chance(life, 50) ? "user.x0" : "user.x1");
+    return store_removexattr(life->store, life->lane->view, ino, chance(life, 50) ? "user.x0" : "user.x1");
 }
 
 static int operate_open(struct life *life)
 {
-    struct store_file **handle = &life->handles[below(life, LIFE_HANDLES)];
+    struct store_file **handle = &life->lane->handles[below(life, LIFE_HANDLES)];
     const ino_no ino = draw_inode(life, S_IFREG);
     note(life, "open", ino, 0);
-    return *handle != NULL || ino == INO_NONE ? 0 : store_file_open(life->store, store_live(life->store), ino, handle);
+    return *handle != NULL || ino == INO_NONE ? 0 : store_file_open(life->store, life->lane->view, ino, handle);
 }
 
 static int operate_close(struct life *life)
 {
-    struct store_file **handle = &life->handles[below(life, LIFE_HANDLES)];
+    struct store_file **handle = &life->lane->handles[below(life, LIFE_HANDLES)];
     note(life, "close", *handle != NULL ? store_file_ino(*handle) : 0, 0);
     if (*handle != NULL) {
         store_file_close(*handle);
@@ -338,10 +367,10 @@ static int operate_close(struct life *life)
 /* An open file: a handle that is open already, or one for this operation (*out_temporary). NULL: none. */
 static struct store_file *draw_file(struct life *life, bool *out_temporary)
 {
-    struct store_file *file = life->handles[below(life, LIFE_HANDLES)];
+    struct store_file *file = life->lane->handles[below(life, LIFE_HANDLES)];
     *out_temporary = file == NULL;
     const ino_no ino = file == NULL ? draw_inode(life, S_IFREG) : INO_NONE;
-    if (ino != INO_NONE && store_file_open(life->store, store_live(life->store), ino, &file) != 0) {
+    if (ino != INO_NONE && store_file_open(life->store, life->lane->view, ino, &file) != 0) {
         file = NULL;
     }
     return file;
@@ -468,24 +497,95 @@ static int operate_reopen(struct life *life)
     return rc;
 }
 
+/* ---- transactions ---- */
+
+static struct life_lane *draw_transaction(struct life *life, bool open)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        struct life_lane *lane = &life->lanes[1 + below(life, LIFE_TRANSACTIONS)];
+        if ((lane->txn != NULL) == open) {
+            return lane;
+        }
+    }
+    return NULL;
+}
+
+static int operate_begin(struct life *life)
+{
+    const struct store_txn_options options = {.name = {"t", 1}};
+    struct life_lane *lane = draw_transaction(life, false);
+    note(life, "begin", lane != NULL, 0);
+    int rc = 0;
+    if (lane != NULL) {
+        rc = store_txn_begin(life->store, &options, &lane->txn);
+        lane->view = rc == 0 ? store_txn_view(lane->txn) : NULL;
+        lane->txn = rc == 0 ? lane->txn : NULL;
+    }
+    return rc;
+}
+
+/* Acknowledged, it is durable, and so is all that came before. After a conflict it goes on, or is aborted. */
+static int operate_commit(struct life *life)
+{
+    struct store_changes changes = {0};
+    struct life_lane *lane = draw_transaction(life, true);
+    if (lane == NULL) {
+        note(life, "commit", 0, 0);
+        return 0;
+    }
+    note(life, "commit", store_txn_number(lane->txn), 0);
+    const int rc = store_txn_commit(lane->txn, &changes);
+    if (rc == 0 && changes.lsn != 0) {
+        life->durable_op = life->op + 1;
+        life->commits++;
+    }
+    store_changes_free(&changes);
+    if (rc == 0 || chance(life, 70)) {
+        forget_transaction(lane);
+    }
+    return rc;
+}
+
+static int operate_abort(struct life *life)
+{
+    struct life_lane *lane = draw_transaction(life, true);
+    note(life, "abort", lane != NULL ? store_txn_number(lane->txn) : 0, 0);
+    if (lane != NULL) {
+        forget_transaction(lane);
+    }
+    return 0;
+}
+
+/* ---- all ---- */
+
 struct operation {
     int (*run)(struct life *life);
     unsigned weight;
 };
 
-static const struct operation operations[] = {
-    {operate_create, 110},  {operate_mkdir, 25},      {operate_symlink, 10},     {operate_link, 20},
-    {operate_unlink, 70},   {operate_rmdir, 8},       {operate_rename, 50},      {operate_setattr, 25},
-    {operate_truncate, 40}, {operate_setxattr, 25},   {operate_removexattr, 10}, {operate_open, 45},
-    {operate_close, 30},    {operate_write, 230},     {operate_allocate, 30},    {operate_sync, 60},
-    {operate_step, 25},     {operate_checkpoint, 30}, {operate_holder, 45},      {operate_reopen, 6},
-    {operate_snapshot, 25},
+/* What may be done in a transaction too. */
+static const struct operation tree_operations[] = {
+    {operate_create, 110},     {operate_mkdir, 25},  {operate_symlink, 10},  {operate_link, 20},
+    {operate_unlink, 70},      {operate_rmdir, 8},   {operate_rename, 50},   {operate_setattr, 25},
+    {operate_open, 45},        {operate_close, 30},  {operate_truncate, 40}, {operate_setxattr, 25},
+    {operate_removexattr, 10}, {operate_write, 230}, {operate_allocate, 30},
 };
 
-static const struct operation *draw_operation(struct life *life)
+static const struct operation store_operations[] = {
+    {operate_sync, 60},   {operate_step, 25},  {operate_checkpoint, 30},
+    {operate_holder, 45}, {operate_reopen, 6}, {operate_snapshot, 25},
+};
+
+static const struct operation transaction_operations[] = {
+    {operate_begin, 40},
+    {operate_commit, 30},
+    {operate_abort, 5},
+};
+
+static int run_one(struct life *life, const struct operation *operations, unsigned count)
 {
     unsigned sum = 0;
-    for (unsigned i = 0; i < ARRAY_COUNT(operations); i++) {
+    for (unsigned i = 0; i < count; i++) {
         sum += operations[i].weight;
     }
     uint64_t luck = below(life, sum);
@@ -493,14 +593,36 @@ static const struct operation *draw_operation(struct life *life)
     while (luck >= operations[i].weight) {
         luck -= operations[i++].weight;
     }
-    return &operations[i];
+    return operations[i].run(life);
+}
+
+/* Of 1000: the rest goes to the tree. With transactions each commit syncs. */
+#define STORE_SHARE       175u
+#define STORE_SHARE_TXN   100u
+#define TRANSACTION_SHARE 220u
+
+static int operate(struct life *life)
+{
+    const uint64_t luck = below(life, 1000);
+    const uint64_t store_share = life->transactions ? STORE_SHARE_TXN : STORE_SHARE;
+    if (luck < store_share) {
+        return run_one(life, store_operations, ARRAY_COUNT(store_operations));
+    }
+    if (life->transactions && luck < store_share + TRANSACTION_SHARE) {
+        return run_one(life, transaction_operations, ARRAY_COUNT(transaction_operations));
+    }
+    struct life_lane *lane = life->transactions && chance(life, 85) ? draw_transaction(life, true) : NULL;
+    life->lane = lane != NULL ? lane : &life->lanes[0];
+    const int rc = run_one(life, tree_operations, ARRAY_COUNT(tree_operations));
+    life->lane = &life->lanes[0];
+    return rc;
 }
 
 bool life_operate(struct life *life)
 {
     const bool was_writable = store_read_only_reason(life->store) == NULL;
     life->operating = true;
-    life->result = draw_operation(life)->run(life);
+    life->result = operate(life);
     if (life->store == NULL) {
         return false;
     }

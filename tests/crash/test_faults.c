@@ -263,6 +263,7 @@ static bool try_fault(struct faults_run *run, struct mem_counters *out_counters)
     sim_device_set_failed_sync(run->sim, run->fault.nth % 2 == 0 ? SIM_FAILED_SYNC_LOST : SIM_FAILED_SYNC_REVERTED);
     mem_device_set_hook(mem, inject, &run->fault);
     life_init(life, sim_device_io(run->sim), run->fault.seed * 3 + 1, OPERATIONS + 1);
+    life->transactions = run->fault.seed % 2 == 0;
     bool good = live(run);
     if (good && life->store == NULL && life->op == 0) { /* the state is that after mkfs */
         run->fault.off = true;
@@ -381,6 +382,7 @@ static void short_transfers_change_nothing(void **state)
             struct mem_device *mem = life_mkfs(seed);
             mem_device_set_short_transfers(mem, i == 1);
             life_init(&lives[i], mem_device_io(mem), seed, OPERATIONS);
+            lives[i].transactions = seed % 2 == 0;
             assert_int_equal(life_begin(&lives[i]), 0);
             while (lives[i].op < OPERATIONS) {
                 assert_true(life_operate(&lives[i]));

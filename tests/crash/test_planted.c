@@ -44,7 +44,8 @@ static _Noreturn void hunt(enum plant plant, uint64_t seed, int report)
     alarm(SECONDS_MAX * 4);              /* a hang is a find */
     for (uint64_t i = 0; good && i < RUNS_MAX; i++) {
         struct crash_config config;
-        good = crash_config_make(NULL, seed + i, &config) && crash_run(&config, &totals, why);
+        crash_config_draw(i % 2 == 1, seed + i / 2, &config);
+        good = crash_run(&config, &totals, why);
     }
     if (!good) {
         const ssize_t put = write(report, why, strlen(why));
