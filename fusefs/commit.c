@@ -158,6 +158,9 @@ static void reply_in_time(void *arg)
     struct commit *commit = arg;
     const ino_no dir = commit->telling.waits_for;
     const uint64_t number = commit->changes.number;
+    if (commit->replied)
+        return;
+    telling_reply_early(&commit->telling);
     if (commit_reply(commit))
         diag_log(&commit->fs->log.diag, DIAG_WARNING,
                  "commit %llu: somebody keeps directory %llu locked, so it was answered before all look-ups under way "
@@ -268,9 +271,9 @@ static int commit_claimed(struct commit *commit, enum transaction_state state)
     }
     const uint64_t root_id = node_known_id(fs->nodes, commit->tree, INO_ROOT);
     transaction_gone(commit->transaction);
+    notify_attributes(fs, root_id); /* whoever walks through it asks us, and is told that it is gone */
     worker_timer_arm(fs->workers, &commit->timer, REPLY_WAIT_MS, reply_in_time, commit);
     telling_before_reply(&commit->telling);
-    notify_attributes(fs, root_id); /* whoever walks through it asks us, and is told that it is gone */
     (void)commit_reply(commit);
     worker_timer_cancel(fs->workers, &commit->timer);
     return 0;

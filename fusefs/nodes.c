@@ -485,15 +485,25 @@ uint64_t node_known_id(struct node_table *table, const struct node_tree *tree, i
     return id;
 }
 
-uint64_t node_mark_stale(struct node_table *table, const struct node_tree *tree, ino_no ino)
+uint64_t node_mark_stale(struct node_table *table, const struct node_tree *tree, ino_no ino, bool also_open)
 {
     mutex_lock(&table->lock);
     struct node *node = find_known_locked(table, tree, ino);
-    if (node != NULL)
+    if (node != NULL && (also_open || node->open == NULL))
         node->stale = true;
     const uint64_t id = node == NULL ? 0 : node->id;
     mutex_unlock(&table->lock);
     return id;
+}
+
+bool node_is_open(struct node_table *table, const struct node_tree *tree, ino_no ino)
+{
+    const struct node_key key = key_of(tree, ino);
+    mutex_lock(&table->lock);
+    const struct node *node = find_by_key_locked(table, &key);
+    const bool is_open = node != NULL && node->open != NULL;
+    mutex_unlock(&table->lock);
+    return is_open;
 }
 
 void node_clear_stale(struct node_table *table, uint64_t id)

@@ -114,8 +114,10 @@ void node_forget(struct node_table *table, uint64_t id, uint64_t count);
 
 /* The id under which the kernel knows that inode; 0: it does not. */
 uint64_t node_known_id(struct node_table *table, const struct node_tree *tree, ino_no ino);
-/* NODE-6; returns its id, 0: the kernel does not know it. */
-uint64_t node_mark_stale(struct node_table *table, const struct node_tree *tree, ino_no ino);
+/* NODE-6, of one that is not open, or of any. Returns its id, 0: the kernel does not know it. */
+uint64_t node_mark_stale(struct node_table *table, const struct node_tree *tree, ino_no ino, bool also_open);
+/* Has the inode an open file? */
+bool node_is_open(struct node_table *table, const struct node_tree *tree, ino_no ino);
 /* No name leads to it any more. */
 void node_clear_stale(struct node_table *table, uint64_t id);
 bool node_is_stale(struct node_table *table, uint64_t id);

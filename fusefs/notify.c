@@ -92,13 +92,14 @@ static bool is_lost_name(const struct store_change *change)
 }
 
 /* Must the kernel have lost this name before the reply? */
-static bool comes_first(const struct store_changes *changes, size_t index)
+static bool comes_first(struct fusefs *fs, const struct store_changes *changes, size_t index)
 {
     const struct store_change *change = &changes->changes[index];
     if (index == 0 || !is_lost_name(change - 1) || change[-1].parent != change->parent)
         return true; /* it stands for its directory */
-    return !has_gone(changes, STORE_CHANGE_REPLACED, change->old_ino) &&
-           !has_gone(changes, STORE_CHANGE_DROPPED, change->old_ino);
+    return node_is_open(fs->nodes, node_table_live(fs->nodes), change->old_ino) ||
+           (!has_gone(changes, STORE_CHANGE_REPLACED, change->old_ino) &&
+            !has_gone(changes, STORE_CHANGE_DROPPED, change->old_ino));
 }
 
 /* ---- a commit ---- */
@@ -121,17 +122,53 @@ void telling_begin(struct fusefs *fs, struct telling *telling, struct store_chan
     mutex_unlock(&fs->tellings_lock);
 }
 
-static void take_names(struct telling *telling, bool first)
+static void take_names_first(struct telling *telling)
 {
+    struct fusefs *fs = telling->fs;
+    struct store_changes *changes = telling->changes;
+    for (size_t index = 0; index < changes->count; index++) {
+        struct store_change *change = &changes->changes[index];
+        if (!is_lost_name(change) || !comes_first(fs, changes, index))
+            continue;
+        telling->waits_for = change->parent;
+        take_name(fs, live_id(fs, change->parent), change->name, change->name_size);
+    }
+}
+
+static void take_names_left(struct telling *telling)
+{
+    struct fusefs *fs = telling->fs;
     const struct store_changes *changes = telling->changes;
     for (size_t index = 0; index < changes->count; index++) {
         const struct store_change *change = &changes->changes[index];
-        if (!is_lost_name(change) || comes_first(changes, index) != first)
-            continue;
-        telling->waits_for = change->parent;
-        take_name(telling->fs, live_id(telling->fs, change->parent), change->name, change->name_size);
+        if (is_lost_name(change))
+            take_name(fs, live_id(fs, change->parent), change->name, change->name_size);
     }
-    telling->waits_for = INO_NONE;
+}
+
+/* The next name that a rename gave. NULL: there is none; and the telling is off the list, if so wished. */
+static struct moved_name *next_moved(struct telling *telling, bool delist)
+{
+    struct fusefs *fs = telling->fs;
+    mutex_lock(&fs->tellings_lock);
+    struct moved_name *moved = telling->moved;
+    if (moved != NULL)
+        LL_DELETE(telling->moved, moved);
+    else if (delist)
+        DL_DELETE(fs->tellings, telling);
+    mutex_unlock(&fs->tellings_lock);
+    return moved;
+}
+
+/* TELL-2. A rename under way is waited for, and has given its name before it ends: when none is left, none leads to what the
+ * names that were taken before led to. */
+static void take_moved_names(struct telling *telling, bool delist)
+{
+    struct moved_name *moved;
+    while ((moved = next_moved(telling, delist)) != NULL) {
+        take_name(telling->fs, moved->parent_id, moved->name, strlen(moved->name));
+        free(moved);
+    }
 }
 
 static void tell_inode(struct fusefs *fs, const struct store_change *change)
@@ -148,7 +185,7 @@ static void tell_inode(struct fusefs *fs, const struct store_change *change)
         break;
     case STORE_CHANGE_REPLACED:
     case STORE_CHANGE_DROPPED:
-        notify_attributes(fs, node_mark_stale(fs->nodes, node_table_live(fs->nodes), change->old_ino));
+        notify_attributes(fs, node_mark_stale(fs->nodes, node_table_live(fs->nodes), change->old_ino, false));
         break;
     }
 }
@@ -158,50 +195,49 @@ void telling_before_reply(struct telling *telling)
     const struct store_changes *changes = telling->changes;
     if (changes->count > 0)
         qsort(changes->changes, changes->count, sizeof changes->changes[0], compare_changes);
-    take_names(telling, true);
+    telling->sorted = true;
+    take_names_first(telling);
+    take_moved_names(telling, false);
+    telling->waits_for = INO_NONE;
     for (size_t index = 0; index < changes->count; index++)
         tell_inode(telling->fs, &changes->changes[index]);
 }
 
-/* The next name that a rename gave; NULL: there is none, and the telling is off the list. */
-static struct moved_name *next_moved_or_delist(struct telling *telling)
+static bool is_gone(const struct store_change *change)
+{
+    return change->kind == STORE_CHANGE_REPLACED || change->kind == STORE_CHANGE_DROPPED;
+}
+
+void telling_reply_early(struct telling *telling)
 {
     struct fusefs *fs = telling->fs;
-    mutex_lock(&fs->tellings_lock);
-    struct moved_name *moved = telling->moved;
-    if (moved != NULL)
-        LL_DELETE(telling->moved, moved);
-    else
-        DL_DELETE(fs->tellings, telling);
-    mutex_unlock(&fs->tellings_lock);
-    return moved;
+    const struct store_changes *changes = telling->changes;
+    if (!telling->sorted)
+        return; /* nothing was waited for yet */
+    for (size_t index = 0; index < changes->count; index++) {
+        const struct store_change *change = &changes->changes[index];
+        if (is_gone(change))
+            notify_attributes(fs, node_mark_stale(fs->nodes, node_table_live(fs->nodes), change->old_ino, true));
+        else if (change->kind != STORE_CHANGE_NAME)
+            notify_attributes(fs,
+                              live_id(fs, change->ino)); /* telling of bytes may wait; a new size tells of them, too */
+    }
 }
 
 void telling_after_reply(struct telling *telling)
 {
-    take_names(telling, false);
-}
-
-/* No name leads to the stale nodes any more. */
-static void clear_marks(struct telling *telling)
-{
-    struct fusefs *fs = telling->fs;
-    const struct store_changes *changes = telling->changes;
-    for (size_t index = 0; index < changes->count; index++) {
-        const struct store_change *change = &changes->changes[index];
-        if (change->kind == STORE_CHANGE_REPLACED || change->kind == STORE_CHANGE_DROPPED)
-            node_clear_stale(fs->nodes, live_id(fs, change->old_ino));
-    }
+    take_names_left(telling);
 }
 
 void telling_end(struct telling *telling)
 {
-    struct moved_name *moved;
-    while ((moved = next_moved_or_delist(telling)) != NULL) {
-        take_name(telling->fs, moved->parent_id, moved->name, strlen(moved->name));
-        free(moved);
+    struct fusefs *fs = telling->fs;
+    const struct store_changes *changes = telling->changes;
+    take_moved_names(telling, true);
+    for (size_t index = 0; index < changes->count; index++) {
+        if (is_gone(&changes->changes[index]))
+            node_clear_stale(fs->nodes, live_id(fs, changes->changes[index].old_ino));
     }
-    clear_marks(telling);
 }
 
 void tellings_note_name(struct fusefs *fs, uint64_t parent_id, const char *name)

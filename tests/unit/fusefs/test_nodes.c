@@ -479,11 +479,15 @@ static void stale_node_is_not_found_but_its_open_file_is(void **state)
     struct open_file open = {.file = NULL};
     struct node_identity node = NODE_NONE;
     (void)state;
-    assert_int_equal(node_mark_stale(table, live_tree, 42), 0);
+    assert_int_equal(node_mark_stale(table, live_tree, 42, true), 0);
     const uint64_t id = enter(table, live_tree, 42);
     assert_int_equal(node_find(table, id, &node), 0);
     assert_ptr_equal(node_open_install(table, id, &open), &open);
-    assert_int_equal(node_mark_stale(table, live_tree, 42), id);
+    assert_true(node_is_open(table, live_tree, 42));
+    assert_false(node_is_open(table, live_tree, INO_ROOT));
+    assert_int_equal(node_mark_stale(table, live_tree, 42, false), id);
+    assert_false(node_is_stale(table, id));
+    assert_int_equal(node_mark_stale(table, live_tree, 42, true), id);
     assert_true(node_is_stale(table, id));
     assert_int_equal(node_find(table, id, &node), -ESTALE);
     assert_ptr_equal(node_open_use(table, id), &open);
