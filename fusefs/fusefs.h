@@ -58,6 +58,14 @@ int fusefs_run(const struct fusefs_options *options);
 /* Takes a snapshot of a mounted tree and makes it durable. Returns an exit status, as above. */
 int fusefs_take_snapshot(const char *mount_point, const char *name);
 
+#define FUSEFS_EXIT_CONFLICT 75 /* others changed what the transaction changed */
+#define FUSEFS_EXIT_CANCELED 76 /* the daemon had aborted it */
+
+/* Commits or aborts the transaction whose directory that is, which must be an open one of a live mount. Returns an exit status: 0, 1
+ * or one of those above. What stands against a commit is shown, and the transaction stays open. */
+int fusefs_commit_transaction(const char *path);
+int fusefs_abort_transaction(const char *path);
+
 /* Unmounts and waits until the daemon has closed the store and is gone. Open transactions in which something was changed are listed, and
  * it stays mounted, unless they are to be aborted. Returns an exit status, as above. */
 int fusefs_unmount(const char *mount_point, bool abort_transactions);

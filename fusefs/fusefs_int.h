@@ -233,6 +233,8 @@ int mount_find_source(const char *data_dir, struct mount_entry *out_entry) WARN_
 void mount_entry_free(struct mount_entry *entry);
 /* Does the daemon behind it answer? False: it is gone (ENOTCONN). */
 bool mount_is_alive(const struct mount_entry *entry);
+/* For commands: is that a mount of ours whose daemon answers? -EINVAL: it is not, which was said of the path as `given`. */
+int mount_check_live(const char *given, const char *mount_point) WARN_UNUSED;
 /* umount2(2), through fusermount3 where only that may. -EBUSY: in use. */
 int mount_unmount(const char *mount_point, bool detach) WARN_UNUSED;
 /* As realpath(3), but also for the root of a mount whose daemon is gone. NULL and errno. */

@@ -188,3 +188,20 @@ char *mount_realpath(const char *path)
     char *real = realpath(path, NULL);
     return real == NULL && errno == ENOTCONN ? mount_realpath_new(path) : real;
 }
+
+int mount_check_live(const char *given, const char *mount_point)
+{
+    struct mount_entry entry;
+    if (mount_find_point(mount_point, &entry) != 0) {
+        fprintf(stderr, "tblfs: %s: nothing is mounted there\n", given);
+        return -EINVAL;
+    }
+    const bool ours = strcmp(entry.type, MOUNT_TYPE) == 0;
+    const bool alive = ours && mount_is_alive(&entry);
+    mount_entry_free(&entry);
+    if (!ours)
+        fprintf(stderr, "tblfs: %s: what is mounted there is not tblfs\n", given);
+    else if (!alive)
+        fprintf(stderr, "tblfs: %s: its daemon is gone; 'tblfs mount' brings it back\n", given);
+    return alive ? 0 : -EINVAL;
+}

@@ -15,23 +15,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int check_mount(const char *given, const char *mount_point)
-{
-    struct mount_entry entry;
-    if (mount_find_point(mount_point, &entry) != 0) {
-        fprintf(stderr, "tblfs: %s: nothing is mounted there\n", given);
-        return -EINVAL;
-    }
-    const bool ours = strcmp(entry.type, MOUNT_TYPE) == 0;
-    const bool alive = ours && mount_is_alive(&entry);
-    mount_entry_free(&entry);
-    if (!ours)
-        fprintf(stderr, "tblfs: %s: what is mounted there is not tblfs\n", given);
-    else if (!alive)
-        fprintf(stderr, "tblfs: %s: its daemon is gone; 'tblfs mount' brings it back\n", given);
-    return alive ? 0 : -EINVAL;
-}
-
 static const char *reason(int error)
 {
     switch (error) {
@@ -84,7 +67,7 @@ int fusefs_take_snapshot(const char *given, const char *name)
         fprintf(stderr, "tblfs: %s: %s\n", given, strerror(errno));
         return 1;
     }
-    int rc = check_mount(given, mount_point);
+    int rc = mount_check_live(given, mount_point);
     if (rc == 0)
         rc = take(given, mount_point, name);
     free(mount_point);

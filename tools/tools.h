@@ -1,7 +1,7 @@
 /*
  * tools/tools.h - the subcommands of `tblfs`.
  *
- * Exit status: 0 done; 1 refused or failed, and said why on stderr; 2 wrong usage.
+ * Exit status: 0 done; 1 refused or failed, and said why on stderr; 2 wrong usage. `commit` has others, as its help says.
  */
 #ifndef TBLFS_TOOLS_TOOLS_H
 #define TBLFS_TOOLS_TOOLS_H
@@ -21,7 +21,9 @@ struct tool {
     int (*run)(const struct tool *tool, int argc, char **argv);
 };
 
+extern const struct tool tool_abort;
 extern const struct tool tool_check;
+extern const struct tool tool_commit;
 extern const struct tool tool_dump;
 extern const struct tool tool_help;
 extern const struct tool tool_mkfs;
