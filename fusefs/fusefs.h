@@ -61,6 +61,18 @@ int fusefs_take_snapshot(const char *mount_point, const char *name);
 #define FUSEFS_EXIT_CONFLICT 75 /* others changed what the transaction changed */
 #define FUSEFS_EXIT_CANCELED 76 /* the daemon had aborted it */
 
+struct fusefs_txn_options {
+    const char *mount_point;
+    const char *name;     /* NULL: one that is not in use */
+    char *const *command; /* NULL ends it */
+    unsigned retries;     /* after conflicts */
+    bool private_mount;   /* the transaction is at the mount point, for the command */
+};
+
+/* Runs a command in a transaction, and commits it if that exits 0. Returns the command's exit status, one of those above, or those of
+ * env(1): 125 failed, 126 and 127 the command cannot be run, 128 and a signal's number. May end the process by SIGINT instead. */
+int fusefs_run_transaction(const struct fusefs_txn_options *options);
+
 /* Commits or aborts the transaction whose directory that is, which must be an open one of a live mount. Returns an exit status: 0, 1
  * or one of those above. What stands against a commit is shown, and the transaction stays open. */
 int fusefs_commit_transaction(const char *path);

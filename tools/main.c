@@ -9,7 +9,7 @@
 #include <string.h>
 
 static const struct tool *const tools[] = {
-    &tool_mkfs,     &tool_mount, &tool_umount, &tool_commit,  &tool_abort,
+    &tool_mkfs,     &tool_mount, &tool_umount, &tool_txn,     &tool_commit, &tool_abort,
     &tool_snapshot, &tool_check, &tool_dump,   &tool_version, &tool_help,
 };
 

@@ -1,7 +1,7 @@
 /*
  * tools/tools.h - the subcommands of `tblfs`.
  *
- * Exit status: 0 done; 1 refused or failed, and said why on stderr; 2 wrong usage. `commit` has others, as its help says.
+ * Exit status: 0 done; 1 refused or failed, and said why on stderr; 2 wrong usage. `txn` and `commit` have others, as their help says.
  */
 #ifndef TBLFS_TOOLS_TOOLS_H
 #define TBLFS_TOOLS_TOOLS_H
@@ -29,6 +29,7 @@ extern const struct tool tool_help;
 extern const struct tool tool_mkfs;
 extern const struct tool tool_mount;
 extern const struct tool tool_snapshot;
+extern const struct tool tool_txn;
 extern const struct tool tool_umount;
 extern const struct tool tool_version;
 
