@@ -94,7 +94,8 @@ const struct tool tool_txn = {
         "COMMAND's working directory, $TXN and $PWD, is the transaction: relative paths lead to tables in it; $OLDPWD "
         "is\n"
         "where you were. Absolute paths under MNT lead to the live tree as ever, unless --private is given.\n\n"
-        "  --retry N     on a conflict begin again and run COMMAND again, up to N times; what it has read from its standard\n"
+        "  --retry N     on a conflict begin again and run COMMAND again, up to N times; what it has read from its "
+        "standard\n"
         "                input is not there again\n"
         "  --name NAME   MNT/.txn/NAME; else a name that is not in use\n"
         "  --private     for COMMAND the transaction is at MNT itself, $TXN is MNT, and absolute paths lead into it "
@@ -107,7 +108,8 @@ const struct tool tool_txn = {
         "  76   aborted for you, and why: mount options txn_max_age and txn_max_bytes\n"
         "  125  failed by itself, COMMAND left files open for writing (path and process are shown), or wrong usage\n"
         "  126, 127  COMMAND cannot be run, is not found\n"
-        "In each of these cases nothing was committed. SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to COMMAND; "
+        "In each of these cases nothing was committed, but by COMMAND itself. SIGINT, SIGTERM, SIGHUP and SIGQUIT are "
+        "passed on to COMMAND; "
         "when it\n"
         "has ended the transaction is aborted, whatever it returned, and the exit status is 128+N.\n",
     .run = txn_run,
