@@ -108,9 +108,8 @@ const struct tool tool_txn = {
         "  76   aborted for you, and why: mount options txn_max_age and txn_max_bytes\n"
         "  125  failed by itself, COMMAND left files open for writing (path and process are shown), or wrong usage\n"
         "  126, 127  COMMAND cannot be run, is not found\n"
-        "In each of these cases nothing was committed, but by COMMAND itself. SIGINT, SIGTERM, SIGHUP and SIGQUIT are "
-        "passed on to COMMAND; "
-        "when it\n"
-        "has ended the transaction is aborted, whatever it returned, and the exit status is 128+N.\n",
+        "In each of these cases nothing was committed, but by COMMAND itself.\n\n"
+        "SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to COMMAND; when it has ended the transaction is aborted,\n"
+        "whatever it returned, and the exit status is 128+N.\n",
     .run = txn_run,
 };
