@@ -105,6 +105,9 @@ uint32_t relation_resident(const struct relation *relation);
 /* The log refers to pages of this relation, in an operation of that epoch (COW-4). The latest one counts; 0: never. */
 void relation_set_referenced(struct relation *relation, epoch_no epoch);
 epoch_no relation_referenced(const struct relation *relation);
+/* The largest epoch that was ever set: pages born up to it may be read by others than the live tree. */
+void relation_set_shared_at(struct relation *relation, epoch_no epoch);
+epoch_no relation_shared_at(const struct relation *relation);
 
 /* A slot for the free map, owned by fsm/. The first one wins: returns the map that is there now, which is `map` if there
  * was none. destroy is called on it when the relation goes. */

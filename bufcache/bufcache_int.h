@@ -108,6 +108,7 @@ struct relation {
     _Atomic bool dead;
     _Atomic bool quiet;          /* see relation_set_quiet */
     _Atomic epoch_no referenced; /* see relation_set_referenced */
+    _Atomic epoch_no shared_at;  /* see relation_set_shared_at */
     _Atomic uint64_t blocks;     /* of the file; BLOCKS_UNKNOWN */
     _Atomic(void *) map;         /* set once, under the registry's lock */
     /* guarded by the registry's lock */

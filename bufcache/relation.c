@@ -268,6 +268,18 @@ void relation_set_referenced(struct relation *relation, epoch_no epoch)
     atomic_store_explicit(&relation->referenced, epoch, memory_order_release);
 }
 
+void relation_set_shared_at(struct relation *relation, epoch_no epoch)
+{
+    epoch_no before = atomic_load(&relation->shared_at);
+    while (before < epoch && !atomic_compare_exchange_weak(&relation->shared_at, &before, epoch)) {
+    }
+}
+
+epoch_no relation_shared_at(const struct relation *relation)
+{
+    return atomic_load_explicit(&relation->shared_at, memory_order_acquire);
+}
+
 epoch_no relation_referenced(const struct relation *relation)
 {
     return atomic_load_explicit(&relation->referenced, memory_order_acquire);

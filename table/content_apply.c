@@ -16,7 +16,7 @@
 
 struct content_edit *plan_edit(struct content_plan *plan, enum edit_kind kind, struct frame *frame)
 {
-    if (!view_birth_is_private(plan->view, frame_ptr(frame).birth) || !page_try_latch(frame))
+    if (!view_content_is_private(plan->view, plan->tree.relation, frame_ptr(frame).birth) || !page_try_latch(frame))
         return NULL;
     page_pin_again(frame);
     assert(plan->edit_count < CONTENT_EDITS_MAX);

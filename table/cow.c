@@ -180,7 +180,7 @@ int cow_open(const struct cow_options *options, struct cow **out_cow)
 
 void cow_close(struct cow *cow)
 {
-    assert(cow->transactions == NULL && cow->closing == NULL);
+    assert(cow->transactions == NULL && cow->closing == NULL && cow->pins == NULL);
     struct holder *holder = cow->newest;
     while (holder != NULL) {
         struct holder *older = holder->older;
@@ -321,10 +321,15 @@ int cow_adopt_holder(struct cow *cow, enum holder_kind kind, epoch_no at, struct
     return 0;
 }
 
-/* COW-5: does a holder see a relation created at `created` and dropped at `dropped`? Durable ones only count when asked
- * for. */
-static bool relation_is_held_locked(const struct cow *cow, epoch_no created, epoch_no dropped, bool by_durable)
+/* COW-5: does a holder see a relation created at `created` and dropped at `dropped`, or does a pin? Durable ones only count
+ * when asked for. */
+static bool relation_is_held_locked(const struct cow *cow, const struct dead_chunk *chunk, bool by_durable)
 {
+    const epoch_no created = chunk->entries[0].birth;
+    const epoch_no dropped = chunk->retired;
+    if (cow_pin_holds_relation_locked(cow, chunk->relation)) {
+        return true;
+    }
     for (const struct holder *holder = cow->newest; holder != NULL; holder = holder->older) {
         if (holder->at >= created && holder->at < dropped && (by_durable || holder->kind != HOLDER_DURABLE)) {
             return true;
@@ -333,13 +338,12 @@ static bool relation_is_held_locked(const struct cow *cow, epoch_no created, epo
     return false;
 }
 
-/* Moves what no holder (but durable ones) sees any more from dropped_held to dropped_dead. */
-static void dropped_review_locked(struct cow *cow)
+void cow_dropped_review_locked(struct cow *cow)
 {
     struct dead_chunk **link = &cow->dropped_held;
     while (*link != NULL) {
         struct dead_chunk *chunk = *link;
-        if (relation_is_held_locked(cow, chunk->entries[0].birth, chunk->retired, false)) {
+        if (relation_is_held_locked(cow, chunk, false)) {
             link = &chunk->next;
             continue;
         }
@@ -380,7 +384,7 @@ void cow_holder_made_durable(struct cow *cow, struct holder *holder)
     unpin_locked(cow, find_durable_locked(cow), holder->at);
     holder->kind = HOLDER_DURABLE;
     atomic_store(&cow->durable_at, holder->at);
-    dropped_review_locked(cow);
+    cow_dropped_review_locked(cow);
     mutex_unlock(&cow->lock);
 }
 
@@ -394,12 +398,25 @@ static struct holder *newest_below_locked(struct cow *cow, epoch_no epoch)
     return holder;
 }
 
-void cow_free_run(struct relation *relation, block_no first, uint32_t count)
+static void free_unpinned(struct relation *relation, block_no first, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         page_discard(relation, first + i);
     }
     fsm_free(relation, first, count);
+}
+
+void cow_free_run(struct cow *cow, struct relation *relation, block_no first, uint32_t count)
+{
+    if (atomic_load(&cow->pin_count) == 0) {
+        free_unpinned(relation, first, count);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (!cow_pin_keeps(cow, relation, first + i)) {
+            free_unpinned(relation, first + i, 1);
+        }
+    }
 }
 
 /* Reorders a closing chunk: entries that `keeper` sees come first. Returns how many. */
@@ -477,7 +494,7 @@ static void closing_run(struct cow *cow, struct holder *holder)
         more = holder->dead != NULL;
         mutex_unlock(&cow->lock);
         for (uint32_t i = 0; i < taken; i++) {
-            cow_free_run(relation, entries[i].first, entries[i].count);
+            cow_free_run(cow, relation, entries[i].first, entries[i].count);
         }
         if (finished != NULL) {
             cow_chunk_free(finished);
@@ -494,7 +511,7 @@ void cow_holder_close(struct cow *cow, struct holder *holder)
     holder->newer = NULL;
     holder->older = cow->closing;
     cow->closing = holder;
-    dropped_review_locked(cow);
+    cow_dropped_review_locked(cow);
     mutex_unlock(&cow->lock);
     cow_gate_open(cow);
 
@@ -555,6 +572,11 @@ bool view_birth_is_private(const struct view *view, epoch_no birth)
     default:
         return false;
     }
+}
+
+bool view_content_is_private(const struct view *view, const struct relation *relation, epoch_no birth)
+{
+    return view_birth_is_private(view, birth) && (view->kind != VIEW_LIVE || birth > relation_shared_at(relation));
 }
 
 int view_reserve(struct view *view, struct relation *relation, uint32_t count)
@@ -622,7 +644,7 @@ void cow_retire_relation(struct cow *cow, struct dead_chunk *chunk)
     assert(chunk->count == 1);
     chunk->retired = cow_epoch(cow);
     mutex_lock(&cow->lock);
-    const bool held = relation_is_held_locked(cow, chunk->entries[0].birth, chunk->retired, false);
+    const bool held = relation_is_held_locked(cow, chunk, false);
     chunk_push(held ? &cow->dropped_held : &cow->dropped_dead, chunk);
     mutex_unlock(&cow->lock);
 }
@@ -653,7 +675,7 @@ static void retire_private_entries(struct view *view, struct dead_chunk *chunk)
             chunk->entries[kept++] = entry;
             continue;
         }
-        cow_free_run(chunk->relation, entry.first, entry.count);
+        cow_free_run(view->cow, chunk->relation, entry.first, entry.count);
         freed += entry.count;
     }
     struct cow *cow = view->cow;
@@ -762,7 +784,7 @@ uint32_t cow_take_removable(struct cow *cow, struct relation ***out_relations)
     while (relations != NULL && *link != NULL) {
         struct dead_chunk *chunk = *link;
         if ((chunk->retired > atomic_load(&cow->durable_at) && !PLANT(FILE_UNLINKED_EARLY)) ||
-            relation_is_held_locked(cow, chunk->entries[0].birth, chunk->retired, !PLANT(FILE_UNLINKED_EARLY))) {
+            relation_is_held_locked(cow, chunk, !PLANT(FILE_UNLINKED_EARLY))) {
             link = &chunk->next;
             continue;
         }
@@ -819,6 +841,9 @@ int cow_each_pinned_run(struct cow *cow, struct relation *relation,
     }
     if (rc == 0) {
         rc = private_each_run(cow, relation, fn, arg);
+    }
+    if (rc == 0) {
+        rc = cow_pin_each_run_locked(cow, relation, fn, arg);
     }
     mutex_unlock(&cow->lock);
     return rc;

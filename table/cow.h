@@ -114,6 +114,20 @@ struct catalog_root cow_holder_root(const struct holder *holder);
 void cow_each_holder(struct cow *cow, void (*fn)(void *arg, struct holder *holder), void *arg);
 unsigned cow_holder_count(struct cow *cow);
 
+/* ---- old versions of single tables (table/cow_pin.c) ---- */
+
+/* The blocks of a content tree that is read on by who had it open, after a transaction replaced the table. Made empty, filled, entered
+ * while something else (a holder) keeps them still; dropped by the last reader. No lock held but the file's. */
+struct block_pin;
+/* `at`: no page of the tree was born later. -ENOMEM. */
+int cow_pin_make(struct relation *relation, epoch_no at, struct block_pin **out_pin) WARN_UNUSED;
+int cow_pin_add(struct block_pin *pin, block_no block) WARN_UNUSED; /* -EIO: beyond the file's end */
+void cow_pin_enter(struct cow *cow, struct block_pin *pin);
+void cow_pin_free(struct block_pin *pin); /* that was not entered */
+void cow_pin_drop(struct cow *cow, struct block_pin *pin);
+/* Calls fn for each, under the holders' lock. */
+void cow_each_pin(struct cow *cow, void (*fn)(void *arg, epoch_no at), void *arg);
+
 /* ---- views ---- */
 
 /* A read-only view of a holder's version. The holder must outlive it. */
@@ -140,6 +154,8 @@ uint64_t view_private_bytes(struct view *view);
 
 /* COW-1, the view's half. The caller holds the gate (live) or is the view's only writer. */
 bool view_birth_is_private(const struct view *view, epoch_no birth);
+/* The same for a page of a table's content, whose old version may be read on (PIN-2). */
+bool view_content_is_private(const struct view *view, const struct relation *relation, epoch_no birth);
 
 /* A relation was made in this view (a transaction's abort drops it). Live: does nothing. */
 int view_relation_created(struct view *view, struct relation *relation) WARN_UNUSED;

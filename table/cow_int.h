@@ -48,6 +48,15 @@ struct view_private {
     struct dead_chunk *dropped; /* relations made and dropped in it: they go at its end (COW-4) */
 };
 
+/* See table/cow_pin.c. */
+struct block_pin {
+    struct block_pin *next;
+    struct relation *relation; /* a reference */
+    epoch_no at;
+    size_t words;
+    uint64_t *held, *wanted; /* a bit for each block; wanted: would be free but for the pin */
+};
+
 struct cow {
     struct bufcache *cache;
     struct diag *diag;
@@ -58,6 +67,7 @@ struct cow {
     _Atomic bool allocated;       /* a block was allocated since the last fork */
     _Atomic uint64_t alloc_state; /* allocation numbers: a counter through a mixing function */
     _Atomic uint32_t view_count;
+    _Atomic uint32_t pin_count;
 
     struct mutex lock; /* LOCK_RANK_HOLDERS: everything below */
     struct holder *newest, *oldest;
@@ -67,6 +77,7 @@ struct cow {
     struct dead_chunk *dropped_dead; /* whole relations to be reported by cow_take_dead */
     struct dead_chunk *dropped_gone; /* reported; their files go when no holder sees them */
     struct view_private *transactions;
+    struct block_pin *pins;
     struct cow_stats stats;
 
     struct view live;
@@ -84,7 +95,15 @@ void cow_chunk_free(struct dead_chunk *chunk);
 /* Makes the list's memory a chunk of its own; the list is empty afterwards. NULL when there was nothing in it. */
 struct dead_chunk *cow_retire_list_take(struct retire_list *list);
 /* Frees a run: its pages leave the cache, its blocks become free. No lock held but the gate. */
-void cow_free_run(struct relation *relation, block_no first, uint32_t count);
+void cow_free_run(struct cow *cow, struct relation *relation, block_no first, uint32_t count);
+/* Moves what no holder (but durable ones) and no pin sees any more to the dead. */
+void cow_dropped_review_locked(struct cow *cow);
+
+/* table/cow_pin.c */
+bool cow_pin_keeps(struct cow *cow, const struct relation *relation, block_no block);
+bool cow_pin_holds_relation_locked(const struct cow *cow, const struct relation *relation);
+int cow_pin_each_run_locked(const struct cow *cow, const struct relation *relation,
+                            int (*fn)(void *arg, block_no first, uint32_t count), void *arg) WARN_UNUSED;
 
 /* table/cow_view.c */
 /* Room for `count` more blocks. -ENOMEM. */

@@ -372,9 +372,15 @@ uint64_t view_private_bytes(struct view *view)
 
 /* ---- abort ---- */
 
+struct free_arg {
+    struct cow *cow;
+    struct relation *relation;
+};
+
 static int free_run(void *arg, block_no first, uint32_t count)
 {
-    cow_free_run(arg, first, count);
+    const struct free_arg *fa = arg;
+    cow_free_run(fa->cow, fa->relation, first, count);
     return 0;
 }
 
@@ -425,7 +431,8 @@ static void abort_relation(struct view *view, struct private_blocks *blocks)
     } else if (view->published && cow_log_refers_inside(view, blocks->relation)) {
         pin_private(view, blocks);
     } else {
-        const int rc = private_blocks_each_run(blocks, free_run, blocks->relation);
+        struct free_arg fa = {.cow = view->cow, .relation = blocks->relation};
+        const int rc = private_blocks_each_run(blocks, free_run, &fa);
         assert(rc == 0);
         (void)rc;
     }
@@ -448,7 +455,7 @@ static void abort_replaced(struct view *view, struct dead_chunk *chunk)
         return;
     }
     for (uint32_t i = 0; i < kept; i++) {
-        cow_free_run(chunk->relation, chunk->entries[i].first, chunk->entries[i].count);
+        cow_free_run(view->cow, chunk->relation, chunk->entries[i].first, chunk->entries[i].count);
     }
     cow_chunk_free(chunk);
 }

@@ -5,7 +5,7 @@
  * PUBLISH-2 Closing and replaying go through the same functions; only content is taken over by root in the one and written again in the
  *           other.
  * PUBLISH-3 Between the check for conflicts and the swap the live tree does not change: closing holds the gate exclusively.
- * PUBLISH-4 Whoever had a replaced table open goes on with the old version: the fork is kept for that.
+ * PUBLISH-4 Whoever had a replaced table open goes on with the old version: the fork is kept until its file has pinned what it shows.
  */
 #ifndef TBLFS_TXN_PUBLISH_H
 #define TBLFS_TXN_PUBLISH_H

@@ -418,6 +418,7 @@ static void wait_for_readers(struct commit *commit)
         if (file != NULL) {
             rwlock_lock_exclusive(&file->lock);
             rwlock_unlock_exclusive(&file->lock);
+            store_file_settle(file);
             store_file_close(file);
         }
     }

@@ -45,21 +45,27 @@ int store_check_undamaged(const struct store *store, const struct inode *inode)
     return -EIO;
 }
 
+/* The file lock is held. */
 static int get_inode(struct store_file *file, struct inode *out_inode)
 {
     int rc = 0;
     rwlock_lock_shared(&file->view->catalog_lock);
-    struct old_version *old = atomic_load(&file->old); /* set with that lock held exclusively */
-    if (old == NULL) {
+    const bool replaced = atomic_load(&file->replaced); /* set with that lock held exclusively */
+    if (!replaced) {
         rc = inode_get(file->view, file->ino, out_inode);
     }
     rwlock_unlock_shared(&file->view->catalog_lock);
-    if (old != NULL) {
-        rwlock_lock_shared(&old->view->catalog_lock);
-        rc = inode_get(old->view, file->ino, out_inode);
-        rwlock_unlock_shared(&old->view->catalog_lock);
-        out_inode->nlink = 0;
+    if (!replaced) {
+        return rc;
     }
+    if (file->old_inode != NULL) {
+        *out_inode = *file->old_inode;
+        return 0;
+    }
+    rwlock_lock_shared(&file->old->view->catalog_lock);
+    rc = inode_get(file->old->view, file->ino, out_inode);
+    rwlock_unlock_shared(&file->old->view->catalog_lock);
+    out_inode->nlink = 0;
     return rc;
 }
 
@@ -84,6 +90,68 @@ static int adopt_relation_locked(struct store_file *file, const struct inode *in
     relation_unref(file->relation);
     file->relation = relation;
     return 0;
+}
+
+static int pin_page(void *arg, struct page_ptr ptr, uint8_t level)
+{
+    (void)level;
+    return cow_pin_add(arg, ptr.block);
+}
+
+/* The blocks of the old version's content. */
+static int make_pin(struct store_file *file, const struct inode *inode, struct block_pin **out_pin)
+{
+    const struct content_root root = store_content_root(inode);
+    struct block_pin *pin = NULL;
+    int rc = cow_pin_make(file->relation, cow_holder_at(file->old->holder), &pin);
+    if (rc == 0) {
+        rc = content_visit(file->relation, &root, NULL, pin_page, pin);
+    }
+    if (rc != 0 && pin != NULL) {
+        cow_pin_free(pin);
+    }
+    *out_pin = rc == 0 ? pin : NULL;
+    return rc;
+}
+
+static int settle_locked(struct store_file *file)
+{
+    struct inode inode;
+    struct inode *copy = malloc(sizeof *copy);
+    int rc = copy != NULL ? get_inode(file, &inode) : -ENOMEM;
+    if (rc == 0) {
+        rc = adopt_relation_locked(file, &inode);
+    }
+    if (rc == 0 && inode.content_height > 0) {
+        rc = make_pin(file, &inode, &file->pin);
+    }
+    if (rc != 0) {
+        free(copy);
+        return rc;
+    }
+    if (file->pin != NULL) {
+        cow_pin_enter(file->store->cow, file->pin);
+    }
+    *copy = inode;
+    file->old_inode = copy;
+    return 0;
+}
+
+void store_file_settle(struct store_file *file)
+{
+    struct frame_budget budget;
+    struct old_version *old = NULL;
+    if (!atomic_load(&file->replaced) || frame_budget_take(file->store->cache, STORE_READ_PINS, 0, &budget) != 0) {
+        return;
+    }
+    rwlock_lock_exclusive(&file->lock);
+    if (file->old != NULL && settle_locked(file) == 0) {
+        old = file->old;
+        file->old = NULL;
+    }
+    rwlock_unlock_exclusive(&file->lock);
+    frame_budget_release(&budget);
+    old_version_put(old);
 }
 
 static int adopt_relation(struct store_file *file)
@@ -375,7 +443,7 @@ static int change_locked(struct op_run *run, struct content_change *change)
     if (rc == 0) {
         rc = adopt_relation_locked(change->file, &inode);
     }
-    if (rc == 0 && atomic_load(&change->file->old) != NULL) {
+    if (rc == 0 && atomic_load(&change->file->replaced)) {
         rc = -ESTALE;
     }
     if (rc != 0) {

@@ -51,7 +51,11 @@ void old_version_put(struct old_version *old)
 
 void store_file_free(struct store_file *file)
 {
-    old_version_put(atomic_load(&file->old));
+    if (file->pin != NULL) {
+        cow_pin_drop(file->store->cow, file->pin);
+    }
+    old_version_put(file->old);
+    free(file->old_inode);
     relation_unref(file->relation);
     rwlock_destroy(&file->lock);
     free(file);
@@ -131,7 +135,7 @@ int store_file_open(struct store *store, struct view *view, ino_no ino, struct s
 
 static void unlink_replaced_locked(struct store_file *file)
 {
-    if (atomic_load(&file->old) == NULL) {
+    if (!atomic_load(&file->replaced)) {
         return;
     }
     struct store_file **link = &file->store->replaced;
@@ -174,12 +178,13 @@ ino_no store_file_ino(const struct store_file *file)
 
 int store_file_getattr(struct store_file *file, struct store_attr *out_attr)
 {
-    const struct old_version *old = atomic_load(&file->old);
-    int rc = old != NULL ? 0 : store_getattr(file->store, file->view, file->ino, out_attr);
-    old = rc == -ENOENT ? atomic_load(&file->old) : old; /* replaced meanwhile */
-    if (old != NULL) {
-        rc = store_getattr(file->store, old->view, file->ino, out_attr);
-        out_attr->nlink = 0;
+    int rc = atomic_load(&file->replaced) ? -ENOENT : store_getattr(file->store, file->view, file->ino, out_attr);
+    if (rc == -ENOENT && atomic_load(&file->replaced)) {
+        struct inode inode;
+        rc = store_file_get_inode(file, &inode);
+        if (rc == 0) {
+            store_attr_of(&inode, out_attr);
+        }
     }
     return rc;
 }
@@ -187,7 +192,7 @@ int store_file_getattr(struct store_file *file, struct store_attr *out_attr)
 bool store_file_replaced(struct store_file *file, ino_no *out_ino)
 {
     mutex_lock(&file->store->files_lock);
-    const bool replaced = atomic_load(&file->old) != NULL;
+    const bool replaced = atomic_load(&file->replaced);
     if (replaced) {
         *out_ino = file->replaced_by;
     }
@@ -220,7 +225,8 @@ void store_file_replace(struct store *store, ino_no ino, ino_no new_ino, struct 
         file->replaced_by = new_ino;
         file->next_replaced = store->replaced;
         store->replaced = file;
-        atomic_store(&file->old, old);
+        file->old = old;
+        atomic_store(&file->replaced, true);
     }
     mutex_unlock(&store->files_lock);
 }

@@ -32,7 +32,8 @@
 #define STORE_NAME_MAX        255u
 #define STORE_BATCH_EDITS     16u
 
-/* What the open files of replaced tables go on showing: the version before the commit. */
+/* What the open files of replaced tables show at first: the tree before the commit. Each of them takes what it needs of it and lets it
+ * go (store_file_settle). */
 struct old_version {
     struct store *store;
     struct holder *holder;
@@ -52,8 +53,11 @@ struct store_file {
     ino_no replaced_by;               /* the inode that has its names since a commit replaced it */
     uint32_t refs;
     bool orphan; /* its last name is gone */
-    /* set once, with the catalog lock of the live view held exclusively: */
-    _Atomic(struct old_version *) old; /* a commit replaced the table: this is what the file shows */
+    /* set once, with the catalog lock of the live view held exclusively: a commit replaced the table, the file shows what it was before */
+    _Atomic bool replaced;
+    struct old_version *old; /* cleared under `lock` exclusively, when the next two are there */
+    struct block_pin *pin;   /* NULL: no content */
+    struct inode *old_inode;
 };
 
 struct store {
@@ -273,6 +277,9 @@ struct store_file *store_file_find(struct store *store, struct view *view, ino_n
 /* A commit replaced the table: if it is open, its file shows the old version from here on (and has a reference to it). Those that it
  * had replaced itself learn its successor. The catalog lock of the live view is held exclusively. */
 void store_file_replace(struct store *store, ino_no ino, ino_no new_ino, struct old_version *old);
+/* A file of a replaced table pins the blocks that it shows, instead of the whole old tree. What cannot be had (memory, a page) leaves it as it
+ * is. No lock held. */
+void store_file_settle(struct store_file *file);
 /* Its last close destroys it. False: that close has come already, the caller destroys it. */
 bool store_file_mark_orphan(struct store *store, struct view *view, ino_no ino);
 

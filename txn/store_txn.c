@@ -436,9 +436,19 @@ static void holder_info(void *arg, struct holder *holder)
     }
 }
 
+static void pin_info(void *arg, epoch_no at)
+{
+    struct holders_arg *ha = arg;
+    const struct store_holder_info info = {.kind = "open file", .at = at};
+    if (ha->rc == 0) {
+        ha->rc = ha->fn(ha->arg, &info);
+    }
+}
+
 int store_each_holder(struct store *store, store_holder_fn *fn, void *arg)
 {
     struct holders_arg ha = {.fn = fn, .arg = arg};
     cow_each_holder(store->cow, holder_info, &ha);
+    cow_each_pin(store->cow, pin_info, &ha);
     return ha.rc;
 }

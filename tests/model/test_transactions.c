@@ -419,6 +419,66 @@ static void expect_large(struct rig *rig, struct view *view, const char *path, c
     store_file_close(file);
 }
 
+static uint64_t deadlist_blocks(struct rig *rig)
+{
+    struct cow_stats stats;
+    cow_get_stats(store_cow(rig->store), &stats);
+    return stats.deadlist_blocks;
+}
+
+/* An open file of a replaced table keeps that table's old blocks, and nothing else of the old tree. */
+static void old_version_pins_its_table_only(void **state)
+{
+    RIG;
+    char *text = rows("old", 3000);
+    char *other = rows("other", 3000);
+    uint64_t end = 0;
+    assert_int_equal(append(rig, live, "t", text), 0);
+    assert_int_equal(append(rig, live, "other", other), 0);
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    const unsigned holders = cow_holder_count(store_cow(rig->store));
+    struct store_file *reader = open_path(rig, live, "t");
+    struct store_txn *txn = begin(rig);
+    struct store_file *file = open_path(rig, store_txn_view(txn), "t");
+    assert_int_equal(store_write(file, 10, "X", 1, 0, &end), 0);
+    store_file_close(file);
+    must_commit(txn);
+    assert_int_equal(cow_holder_count(store_cow(rig->store)), holders);
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    const uint64_t deferred = deadlist_blocks(rig);
+    for (unsigned i = 0; i < 20; i++) { /* the new version, which shares blocks with the old one; and others */
+        file = open_path(rig, live, "t");
+        assert_int_equal(store_write(file, (uint64_t)i * 3000, "Y", 1, 0, &end), 0);
+        store_file_close(file);
+        assert_int_equal(rewrite(rig, live, "other", other), 0);
+        if (i % 5 == 0) {
+            assert_int_equal(store_checkpoint(rig->store), 0);
+            check(rig);
+        }
+    }
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    assert_true(deadlist_blocks(rig) <= deferred);
+    char *got = malloc(strlen(text));
+    size_t size = 0;
+    assert_int_equal(store_read(reader, 0, got, strlen(text), &size), 0);
+    assert_int_equal(size, strlen(text));
+    assert_memory_equal(got, text, size);
+    assert_int_equal(remove_path(rig, live, "t"), 0); /* its relation lives as long as the reader */
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    bufcache_step(store_cache(rig->store));
+    assert_int_equal(store_read(reader, 20000, got, 1000, &size), 0);
+    assert_memory_equal(got, text + 20000, 1000);
+    check(rig);
+    store_file_close(reader);
+    check(rig);
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    assert_int_equal(cow_holder_count(store_cow(rig->store)), holders);
+    free(got);
+    free(text);
+    free(other);
+}
+
 /* Whole leaves of the one are grafted behind what the other appended. */
 static void large_appends_on_both_sides_merge(void **state)
 {
@@ -1084,6 +1144,7 @@ int main(void)
         CASE(abort_leaves_nothing),
         CASE(rewritten_table_has_a_new_inode_under_all_its_names),
         CASE(open_reader_goes_on_with_the_old_version),
+        CASE(old_version_pins_its_table_only),
         CASE(appends_on_both_sides_merge),
         CASE(large_appends_on_both_sides_merge),
         CASE(large_merge_is_replayed),
