@@ -11,8 +11,10 @@ static enum plant chosen;
 
 static const struct {
     const char *name, *text;
+    bool needs_case;
 } bugs[PLANT_COUNT] = {
-#define PLANT_BUG(name, text) [PLANT_##name] = {#name, text},
+#define PLANT_BUG(name, text)      [PLANT_##name] = {#name, text, false},
+#define PLANT_CASE_BUG(name, text) [PLANT_##name] = {#name, text, true},
 #include "base/plant.def"
 };
 
@@ -34,6 +36,11 @@ const char *plant_name(enum plant plant)
 const char *plant_text(enum plant plant)
 {
     return bugs[plant].text;
+}
+
+bool plant_needs_case(enum plant plant)
+{
+    return bugs[plant].needs_case;
 }
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * base/plant.h - bugs that can be planted, to see that the crash harness finds them (tests/crash/test_planted.c).
+ * base/plant.h - bugs that can be planted, to see that the crash harness finds them (tests/crash/test_planted.c), or
+ * a case that was made for one (tests/model/test_txn_planted.c).
  *
  * PLANT(NAME) is the constant false, unless the build is made with -DTBLFS_PLANT (make PLANT=1); there it is true while
  * a test has chosen that bug. base/plant.def lists them.
@@ -11,9 +12,11 @@
 
 enum plant {
     PLANT_NONE,
-#define PLANT_BUG(name, text) PLANT_##name,
+#define PLANT_BUG(name, text)      PLANT_##name,
+#define PLANT_CASE_BUG(name, text) PLANT_##name,
 #include "base/plant.def"
 #undef PLANT_BUG
+#undef PLANT_CASE_BUG
     PLANT_COUNT,
 };
 
@@ -24,6 +27,8 @@ void plant_choose(enum plant plant);
 bool plant_is(enum plant plant);
 const char *plant_name(enum plant plant);
 const char *plant_text(enum plant plant);
+/* It takes a case made for it (tests/model/txn_cases.h): the crash harness need not find it. */
+bool plant_needs_case(enum plant plant);
 #else
 #define PLANT(name) false
 #endif

@@ -196,7 +196,7 @@ static int publish_inode_record(struct publish *publish, const struct op_record 
     struct inode inode;
     bool exists = false;
     const int rc = exists_with_name(publish->view, op->ino, &inode, &exists);
-    if (rc != 0 || !exists || is_twin) {
+    if (rc != 0 || (!exists && !PLANT(UNLINKED_REPLAYED)) || is_twin) {
         return rc;
     }
     return op_is_content(op->type) ? publish_content_record(publish, op)

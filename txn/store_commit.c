@@ -274,8 +274,10 @@ static int prepare_old_version(struct commit *commit)
     if (publish->old == NULL) {
         return -ENOMEM;
     }
-    *publish->old =
-        (struct old_version){.store = commit->store, .holder = publish->base, .view = publish->before, .refs = 1};
+    *publish->old = (struct old_version){.store = commit->store,
+                                         .holder = publish->base,
+                                         .view = publish->before,
+                                         .refs = PLANT(OLD_VERSION_NOT_HELD) ? 0 : 1};
     return cow_fork_locked(commit->store->cow, HOLDER_OLD_VERSION, &commit->after);
 }
 
@@ -355,7 +357,8 @@ static int close_under_gate(struct commit *commit)
         return -ENOMEM;
     }
     const size_t room = atomic_load(&txn->removals_size) + HASH_COUNT(txn->set.inodes) * sizeof(le64);
-    if (room > commit->slot_room || publish_count_rewritten(&txn->set) > commit->rewritten) {
+    const bool few_numbers = publish_count_rewritten(&txn->set) > commit->rewritten && !PLANT(NUMBERS_NOT_CHECKED);
+    if (room > commit->slot_room || few_numbers) {
         return COMMIT_TRY_AGAIN; /* more was done meanwhile */
     }
     commit->publish.time_ns = store_now_ns(commit->store);
@@ -429,13 +432,14 @@ static void end_try(struct commit *commit)
 {
     struct publish *publish = &commit->publish;
     struct old_version *old = publish->old;
+    const bool is_held = !PLANT(OLD_VERSION_NOT_HELD);
     log_unreserve(commit->store->log, commit->slot);
     commit->slot = NULL;
     frame_budget_release(&publish->budget);
-    if (commit->swapped && old != NULL) {
+    if (commit->swapped && old != NULL && (is_held || atomic_load(&old->refs) > 0)) {
         publish->base = NULL; /* both are the old version's */
         publish->before = NULL;
-        old_version_put(old);
+        old_version_put(is_held ? old : NULL);
     } else {
         free(old);
     }

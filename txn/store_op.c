@@ -214,7 +214,8 @@ static void op_apply(struct op_run *run)
     }
     if (run->publish != NULL) {
         run->publish->moves_directory |= run->moves_directory; /* names that go are noted when the tree is swapped in */
-    } else if (run->txn == NULL) {
+    }
+    if (run->publish != NULL ? PLANT(NAMES_NOTED_EARLY) : run->txn == NULL) {
         removed_names_note(store, run);
     }
     if (run->publish == NULL) {
