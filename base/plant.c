@@ -6,17 +6,31 @@
 #ifdef TBLFS_PLANT
 
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 
 static enum plant chosen;
 
 static const struct {
     const char *name, *text;
-    bool needs_case;
+    bool needs_case, needs_model;
 } bugs[PLANT_COUNT] = {
-#define PLANT_BUG(name, text)      [PLANT_##name] = {#name, text, false},
-#define PLANT_CASE_BUG(name, text) [PLANT_##name] = {#name, text, true},
+#define PLANT_BUG(name, text)       [PLANT_##name] = {#name, text, false, false},
+#define PLANT_CASE_BUG(name, text)  [PLANT_##name] = {#name, text, true, false},
+#define PLANT_MODEL_BUG(name, text) [PLANT_##name] = {#name, text, false, true},
 #include "base/plant.def"
 };
+
+/* Before main: any test program can be run with a bug. */
+__attribute__((constructor)) static void choose_from_environment(void)
+{
+    const char *name = getenv("PLANT_BUG");
+    for (int i = PLANT_NONE + 1; name != NULL && i < PLANT_COUNT; i++) {
+        if (strcmp(name, bugs[i].name) == 0) {
+            chosen = (enum plant)i;
+        }
+    }
+}
 
 void plant_choose(enum plant plant)
 {
@@ -41,6 +55,11 @@ const char *plant_text(enum plant plant)
 bool plant_needs_case(enum plant plant)
 {
     return bugs[plant].needs_case;
+}
+
+bool plant_needs_model(enum plant plant)
+{
+    return bugs[plant].needs_model;
 }
 
 #endif

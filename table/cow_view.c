@@ -11,6 +11,8 @@
 #define HASH_NONFATAL_OOM 1
 #include "table/cow_int.h"
 
+#include "base/plant.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
@@ -430,7 +432,7 @@ static void abort_relation(struct view *view, struct private_blocks *blocks)
         abort_created(view, blocks->relation);
     } else if (view->published && cow_log_refers_inside(view, blocks->relation)) {
         pin_private(view, blocks);
-    } else {
+    } else if (!PLANT(ABORT_FREES_NOTHING)) {
         struct free_arg fa = {.cow = view->cow, .relation = blocks->relation};
         const int rc = private_blocks_each_run(blocks, free_run, &fa);
         assert(rc == 0);
@@ -444,7 +446,7 @@ static void abort_replaced(struct view *view, struct dead_chunk *chunk)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < chunk->count; i++) {
-        if (chunk->entries[i].count != 0 && chunk->entries[i].birth > view->at) {
+        if (chunk->entries[i].count != 0 && (chunk->entries[i].birth > view->at || PLANT(ABORT_FREES_BASE))) {
             chunk->entries[kept++] = chunk->entries[i];
         }
     }

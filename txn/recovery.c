@@ -136,7 +136,8 @@ static int replay_record(void *arg, lsn_no position, const struct op_record *op)
 {
     struct recovery *recovery = arg;
     struct store *store = recovery->store;
-    if (position < store->control.redo_lsn || (op->txn != 0 && op->type != OP_COMMIT)) {
+    const bool inside = PLANT(REPLAYED_IN_PLACE) ? op->type == OP_COMMIT : op->txn != 0 && op->type != OP_COMMIT;
+    if (position < store->control.redo_lsn || inside) {
         return 0; /* in the checkpoint; or replayed with the transaction's commit */
     }
     store->recovery_by_value = position >= recovery->vouched;

@@ -260,7 +260,7 @@ static int build(struct commit *commit)
 static int note_referred(struct store_txn *txn)
 {
     int rc = 0;
-    for (size_t i = 0; i < txn->referred_count && rc == 0 && !PLANT(REFERRED_INSIDE_FORGOTTEN); i++) {
+    for (size_t i = 0; i < txn->referred_count && rc == 0; i++) {
         rc = store_note_referenced(txn->store, txn->referred[i]);
     }
     return rc;
@@ -304,8 +304,9 @@ static void append_record(struct commit *commit)
         .uid = txn->uid,
         .cookie = publish->changes->number,
         .name = {.data = txn->name, .size = strlen(txn->name)},
-        .data = {.data = txn->removals, .size = atomic_load(&txn->removals_size)},
-        .pages = {.data = publish->orphans, .size = publish->orphan_count * sizeof publish->orphans[0]},
+        .data = {.data = txn->removals, .size = PLANT(REMOVALS_NOT_CARRIED) ? 0 : atomic_load(&txn->removals_size)},
+        .pages = {.data = publish->orphans,
+                  .size = PLANT(ORPHANS_NOT_NAMED) ? 0 : publish->orphan_count * sizeof publish->orphans[0]},
     };
     commit->position = log_append(commit->store->log, &op, commit->slot);
     commit->slot = NULL;
@@ -341,6 +342,31 @@ static int swap(struct commit *commit)
     return 0;
 }
 
+/* GATE_OPENED_BEFORE_SWAP: long enough for somebody to come in. */
+static void plant_open_gate(struct store *store)
+{
+    if (PLANT(GATE_OPENED_BEFORE_SWAP)) {
+        const uint64_t until_ns = io_monotonic_ns(store->dev) + 200000;
+        cow_gate_open(store->cow);
+        while (io_monotonic_ns(store->dev) < until_ns) {
+        }
+        cow_gate_close(store->cow);
+    }
+}
+
+/* PUBLISH_LEAVES_HALF */
+static void plant_leave_half(struct commit *commit)
+{
+    struct view *live = store_live(commit->store);
+    const int rc = build(commit);
+    (void)rc;
+    if (commit->publish.view != NULL) {
+        rwlock_lock_exclusive(&live->catalog_lock);
+        publish_swap_locked(&commit->publish);
+        rwlock_unlock_exclusive(&live->catalog_lock);
+    }
+}
+
 static int close_under_gate(struct commit *commit)
 {
     struct store_txn *txn = commit->txn;
@@ -365,7 +391,10 @@ static int close_under_gate(struct commit *commit)
     commit->publish.changes->time_ns = commit->publish.time_ns;
     int rc = PLANT(COMMIT_WITHOUT_CHECK) ? 0 : txn_find_conflicts(txn, first_conflict, NULL);
     if (rc == 0) {
+        plant_open_gate(commit->store);
         rc = build(commit);
+    } else if (PLANT(PUBLISH_LEAVES_HALF)) {
+        plant_leave_half(commit);
     }
     if (rc == 0) {
         rc = prepare_old_version(commit);

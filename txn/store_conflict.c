@@ -14,6 +14,8 @@
  */
 #include "txn/store_txn.h"
 
+#include "base/plant.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,7 +146,7 @@ static int check_name(struct finder *finder, const struct txn_name *name)
         const char *outside = now.ino == INO_NONE ? "removed" : before.ino == INO_NONE ? "made" : "replaced";
         return report_name(finder, name, outside, now.ino);
     }
-    const bool left = name_left(finder, parent, bytes) > finder->at;
+    const bool left = !PLANT(NET_EFFECT_CONFLICTS) && name_left(finder, parent, bytes) > finder->at;
     return left ? report_name(finder, name, "made and removed", now.ino) : 0;
 }
 

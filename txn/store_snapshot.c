@@ -15,6 +15,7 @@
  */
 #include "txn/store_open.h"
 
+#include "base/plant.h"
 #include "base/array.h"
 
 #include <errno.h>
@@ -287,7 +288,12 @@ static int drop(struct store *store, uint64_t number, const struct op_record *re
 
 int store_snapshot_drop(struct store *store, struct store_name name)
 {
-    return drop(store, number_of(store, name), NULL);
+    const int rc = drop(store, number_of(store, name), NULL);
+    if (PLANT(SNAPSHOT_FREED_EARLY)) {
+        store_snapshots_release(store, UINT64_MAX);
+        store_snapshots_close(store);
+    }
+    return rc;
 }
 
 static int plan_rename(struct snapshot_op *so, struct op_run *run)
