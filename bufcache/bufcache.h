@@ -109,6 +109,11 @@ epoch_no relation_referenced(const struct relation *relation);
 void relation_set_shared_at(struct relation *relation, epoch_no epoch);
 epoch_no relation_shared_at(const struct relation *relation);
 
+/* The relations in memory, not dropped, that `wanted` says yes to (called under the registry's lock: it takes none), with a reference in each;
+ * *out_relations is malloc'd. Returns how many; without memory none. */
+uint32_t bufcache_list_relations(struct bufcache *cache, bool (*wanted)(const struct relation *relation),
+                                 struct relation ***out_relations);
+
 /* A slot for the free map, owned by fsm/. The first one wins: returns the map that is there now, which is `map` if there
  * was none. destroy is called on it when the relation goes. */
 void *relation_set_map(struct relation *relation, void *map, void (*destroy)(void *map));

@@ -347,3 +347,25 @@ void registry_destroy(struct bufcache *cache)
     condvar_destroy(&registry->change);
     mutex_destroy(&registry->lock);
 }
+
+uint32_t bufcache_list_relations(struct bufcache *cache, bool (*wanted)(const struct relation *relation),
+                                 struct relation ***out_relations)
+{
+    struct registry *registry = &cache->registry;
+    uint32_t count = 0;
+    mutex_lock(&registry->lock);
+    for (const struct relation *relation = registry->relations; relation != NULL; relation = relation->hh.next)
+        count += !atomic_load(&relation->dead) && wanted(relation);
+    struct relation **relations = count > 0 ? malloc(count * sizeof(struct relation *)) : NULL;
+    uint32_t taken = 0;
+    for (struct relation *relation = registry->relations; relation != NULL && relations != NULL && taken < count;
+         relation = relation->hh.next) {
+        if (!atomic_load(&relation->dead) && wanted(relation)) {
+            relation_ref(relation);
+            relations[taken++] = relation;
+        }
+    }
+    mutex_unlock(&registry->lock);
+    *out_relations = relations;
+    return taken;
+}

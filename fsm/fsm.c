@@ -24,6 +24,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,6 +52,7 @@ struct fsm_map {
     uint32_t reserved;
     struct fsm_bitmap used;
     struct fsm_build build;
+    _Atomic bool freed; /* a block was, since the last trim */
     uint64_t allocations;
     uint64_t words_read;
 };
@@ -313,6 +315,7 @@ void fsm_free(struct relation *relation, block_no first, uint32_t count)
     }
     if (count > 0)
         free_known(map, first, count);
+    atomic_store_explicit(&map->freed, true, memory_order_relaxed);
 out:
     mutex_unlock(&map->lock);
 }
@@ -483,15 +486,16 @@ bool fsm_is_used(struct relation *relation, block_no block)
     return used;
 }
 
-static int trim_locked(struct relation *relation, struct fsm_map *map, uint32_t *out_blocks_cut)
+static int trim_locked(struct relation *relation, struct fsm_map *map, uint32_t keep_blocks, uint32_t *out_blocks_cut)
 {
     map->high_water = (block_no)fsm_bitmap_end_of_set(&map->used, map->file_blocks);
     uint32_t cut = map->file_blocks - map->high_water;
     const uint32_t spare = map->free_blocks - map->reserved;
     if (cut > spare)
         cut = spare;
-    if (cut == 0)
+    if (cut <= keep_blocks)
         return 0;
+    cut -= keep_blocks;
     const block_no blocks = map->file_blocks - cut;
     const int err = relation_cut(relation, blocks);
     if (err != 0)
@@ -503,7 +507,18 @@ static int trim_locked(struct relation *relation, struct fsm_map *map, uint32_t 
     return 0;
 }
 
-int fsm_trim(struct relation *relation, uint32_t *out_blocks_cut)
+bool fsm_may_trim(const struct relation *relation)
+{
+    const struct fsm_map *map = relation_map(relation);
+    return map != NULL && atomic_load_explicit(&map->freed, memory_order_relaxed);
+}
+
+uint32_t fsm_spare_blocks(block_no file_blocks)
+{
+    return file_blocks <= FSM_SMALL_BLOCKS ? 0 : file_blocks / 8;
+}
+
+int fsm_trim(struct relation *relation, uint32_t keep_blocks, uint32_t *out_blocks_cut)
 {
     struct fsm_map *map = relation_map(relation);
     *out_blocks_cut = 0;
@@ -511,8 +526,10 @@ int fsm_trim(struct relation *relation, uint32_t *out_blocks_cut)
         return 0;
     int err = 0;
     mutex_lock(&map->lock);
-    if (map->measured && map->known_from == 0 && !map->building && !map->file_missing)
-        err = trim_locked(relation, map, out_blocks_cut);
+    if (map->measured && map->known_from == 0 && !map->building && !map->file_missing) {
+        atomic_store_explicit(&map->freed, false, memory_order_relaxed);
+        err = trim_locked(relation, map, keep_blocks, out_blocks_cut);
+    }
     mutex_unlock(&map->lock);
     return err;
 }

@@ -59,8 +59,12 @@ int fsm_get_stats(struct relation *relation, struct fsm_stats *out_stats) WARN_U
 /* Is the block allocated? For check and tests. */
 bool fsm_is_used(struct relation *relation, block_no block);
 
-/* Cuts trailing free blocks off the file. Called at checkpoints, with nothing of the cut blocks reachable. */
-int fsm_trim(struct relation *relation, uint32_t *out_blocks_cut) WARN_UNUSED;
+/* Cuts trailing free blocks off the file, but for keep_blocks of them. Called at checkpoints, with nothing of the cut blocks reachable. */
+int fsm_trim(struct relation *relation, uint32_t keep_blocks, uint32_t *out_blocks_cut) WARN_UNUSED;
+/* Was a block freed since the last fsm_trim? Takes no lock. */
+bool fsm_may_trim(const struct relation *relation);
+/* Free blocks at the end that a file of so many blocks is better left with: growing tables get them back at once. 0: small files. */
+uint32_t fsm_spare_blocks(block_no file_blocks);
 
 #define FSM_SMALL_BLOCKS 32u
 

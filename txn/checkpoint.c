@@ -286,6 +286,29 @@ static int write_checkpoint(struct store *store, struct checkpoint *checkpoint)
     return 0;
 }
 
+/* Files end where their last used block does, but for some room that a large one will use again. A file that cannot be cut is only longer than
+ * it has to be; reported. */
+static void trim_files(struct store *store)
+{
+    struct relation **relations = NULL;
+    const uint32_t count = bufcache_list_relations(store->cache, fsm_may_trim, &relations);
+    for (uint32_t i = 0; i < count; i++) {
+        struct fsm_stats stats;
+        uint32_t cut = 0;
+        int rc = fsm_get_stats(relations[i], &stats);
+        if (rc == 0) {
+            rc = fsm_trim(relations[i], fsm_spare_blocks(stats.used_blocks), &cut);
+        }
+        if (rc != 0 && rc != -ENOENT) {
+            diag_log(store->diag, DIAG_WARNING, "%s: file of relation %llu could not be cut: %s", store->dir,
+                     (unsigned long long)relation_number(relations[i]), strerror(-rc));
+        }
+        atomic_fetch_add(&store->blocks_trimmed, cut);
+        relation_unref(relations[i]);
+    }
+    free(relations);
+}
+
 /* What the previous checkpoint held may go. Nothing in here can lose anything: what cannot be removed is reported. */
 static void release_previous(struct store *store, const struct checkpoint *checkpoint)
 {
@@ -299,6 +322,7 @@ static void release_previous(struct store *store, const struct checkpoint *check
     store_forget_referenced(store, cow_holder_at(checkpoint->fork));
     store_sweep_dead(store, "checkpoint");
     unlink_removable(store);
+    trim_files(store);
     const int rc = store->log != NULL ? log_recycle(store->log, checkpoint->scan_lsn) : 0;
     if (rc != 0) {
         diag_log(store->diag, DIAG_WARNING, "%s: a log segment that is not needed any more could not be removed: %s",

@@ -454,6 +454,7 @@ void store_get_stats(struct store *store, struct store_stats *out_stats)
     }
     out_stats->checkpoints = atomic_load(&store->checkpoints);
     out_stats->checkpoint_pages_written = atomic_load(&store->checkpoint_pages);
+    out_stats->blocks_trimmed = atomic_load(&store->blocks_trimmed);
     out_stats->epoch = cow_epoch(store->cow);
     out_stats->redo_records = store->redo_records;
     out_stats->redo_ms = store->redo_ms;

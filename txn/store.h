@@ -362,6 +362,7 @@ struct store_stats {
     uint64_t operations[64]; /* by enum op_type */
     uint64_t checkpoints, sweeps, orphans, open_files;
     uint64_t checkpoint_pages_written;
+    uint64_t blocks_trimmed; /* cut off the ends of relation files */
     epoch_no epoch;
     uint64_t control_number;
     struct log_stats log;           /* zero when read-only */

@@ -256,16 +256,6 @@ static int build(struct commit *commit)
     return rc;
 }
 
-/* TXN-4 */
-static int note_referred(struct store_txn *txn)
-{
-    int rc = 0;
-    for (size_t i = 0; i < txn->referred_count && rc == 0; i++) {
-        rc = store_note_referenced(txn->store, txn->referred[i]);
-    }
-    return rc;
-}
-
 /* Everything that an old version needs but its table's file. */
 static int prepare_old_version(struct commit *commit)
 {
@@ -398,9 +388,6 @@ static int close_under_gate(struct commit *commit)
     }
     if (rc == 0) {
         rc = prepare_old_version(commit);
-    }
-    if (rc == 0) {
-        rc = note_referred(txn);
     }
     return rc != 0 ? rc : swap(commit);
 }

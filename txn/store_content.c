@@ -383,9 +383,6 @@ static int refer_or_carry(struct op_run *run, const struct content_change *chang
     if (rc == 0) {
         rc = store_note_referenced(run->store, change->file->relation);
     }
-    if (rc == 0 && run->txn != NULL) {
-        rc = txn_note_referred(run->txn, change->file->relation);
-    }
     return rc != 0 ? rc : refer_record(run, change, &bulk);
 }
 

@@ -138,7 +138,7 @@ struct store {
     struct recovery_pages *recovery_pages; /* while recovering: what the log refers to */
 
     _Atomic uint64_t operations[64];
-    _Atomic uint64_t checkpoints, checkpoint_pages;
+    _Atomic uint64_t checkpoints, checkpoint_pages, blocks_trimmed;
 
     pthread_t thread, log_thread;
     bool thread_runs, log_thread_runs;

@@ -9,8 +9,6 @@
  */
 #include "txn/store_txn.h"
 
-#include "base/array.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -37,7 +35,6 @@ static struct store_txn *txn_make(struct store *store, const struct store_txn_op
     txn->uid = options->uid;
     txn->pid = options->pid;
     atomic_init(&txn->refs, 1);
-    mutex_init(&txn->referred_lock, LOCK_RANK_LEAF);
     return txn;
 }
 
@@ -56,11 +53,6 @@ static void txn_free(struct store_txn *txn)
     if (txn->after != NULL) {
         cow_holder_close(cow, txn->after);
     }
-    for (size_t i = 0; i < txn->referred_count; i++) {
-        relation_unref(txn->referred[i]);
-    }
-    free(txn->referred);
-    mutex_destroy(&txn->referred_lock);
     txn_set_free(&txn->set);
     free(txn->removals);
     free(txn->name);
@@ -254,28 +246,6 @@ int txn_note_operation(struct store_txn *txn, const struct op_record *op)
     }
     atomic_store(&txn->changed_ns, op->time_ns);
     return 0;
-}
-
-int txn_note_referred(struct store_txn *txn, struct relation *relation)
-{
-    int rc = 0;
-    mutex_lock(&txn->referred_lock);
-    size_t i = txn->referred_count;
-    while (i > 0 && txn->referred[i - 1] != relation) {
-        i--;
-    }
-    if (i == 0) {
-        struct relation **list =
-            array_with_room(txn->referred, txn->referred_count, &txn->referred_capacity, sizeof(struct relation *));
-        rc = list != NULL ? 0 : -ENOMEM;
-        if (rc == 0) {
-            txn->referred = list;
-            relation_ref(relation);
-            list[txn->referred_count++] = relation;
-        }
-    }
-    mutex_unlock(&txn->referred_lock);
-    return rc;
 }
 
 void txn_note_logged(struct store_txn *txn, lsn_no position)

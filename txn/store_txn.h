@@ -5,8 +5,6 @@
  * TXN-2 Its records are in the log in the order of application; removals that nothing follows yet wait in memory and are carried by the
  *       next record, or by the commit.
  * TXN-3 The log is kept from its first record on.
- * TXN-4 Relations whose pages its records refer to (COW-4) are remembered to its end: when it is closed, the store has to know them as
- *       referred to from that moment on, whatever checkpoints were taken meanwhile.
  */
 #ifndef TBLFS_TXN_STORE_TXN_H
 #define TBLFS_TXN_STORE_TXN_H
@@ -41,9 +39,6 @@ struct store_txn {
     bool failed;       /* no memory: the set may have what was not done, it cannot be closed */
     uint8_t *removals; /* TXN-2: encoded records */
     size_t removals_capacity;
-    struct mutex referred_lock; /* LOCK_RANK_LEAF */
-    struct relation **referred; /* TXN-4, with references */
-    size_t referred_count, referred_capacity;
 };
 
 static inline struct store_txn *txn_of_view(const struct view *view)
@@ -59,8 +54,6 @@ int txn_flush_removals_before(struct store_txn *txn, enum op_type type) WARN_UNU
 int txn_flush_removals(struct store_txn *txn) WARN_UNUSED;
 /* The operation is planned and about to be applied: it goes into the set. TXN_REMOVALS_FIRST, -ENOMEM: it must not be. */
 int txn_note_operation(struct store_txn *txn, const struct op_record *op) WARN_UNUSED;
-/* TXN-4: a record is about to refer to pages of the relation. */
-int txn_note_referred(struct store_txn *txn, struct relation *relation) WARN_UNUSED;
 /* NULL: not of a transaction. */
 void txn_note_logged(struct store_txn *txn, lsn_no position);
 /* It has ended: state, list, count. The gate is held exclusively. */

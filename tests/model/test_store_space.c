@@ -134,6 +134,81 @@ static void blocks_of_a_full_file_cover_its_size(void **state)
     store_file_close(file);
 }
 
+/* ---- files are cut where their last used block ends ---- */
+
+static rel_no relation_of(struct fixture *f, ino_no ino)
+{
+    struct view *live = store_live(f->store);
+    struct inode inode;
+    rwlock_lock_shared(&live->catalog_lock);
+    assert_int_equal(inode_get(live, ino, &inode), 0);
+    rwlock_unlock_shared(&live->catalog_lock);
+    return inode.rel;
+}
+
+/* Blocks of the relation's file. */
+static uint64_t file_blocks(struct fixture *f, rel_no rel)
+{
+    char path[64];
+    struct io_stat stat;
+    (void)snprintf(path, sizeof path, "/d/rel/%02" PRIx64 "/%016" PRIx64, rel & 0xff, rel);
+    assert_int_equal(io_stat(mem_device_io(f->mem), path, &stat), 0);
+    return stat.size_bytes / BLOCK_SIZE;
+}
+
+/* Overwritten again and again, with a checkpoint now and then, a table does not take more than twice its blocks. */
+static void file_of_constant_size_stays_bounded(void **state)
+{
+    struct fixture *f = *state;
+    static const uint64_t leaves[] = {1, 3, 4, 100};
+    for (unsigned i = 0; i < 4; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "t%u", i);
+        struct store_file *file = create(f, name);
+        write_at(f, file, 0, leaves[i] * LEAF_BYTES);
+        const rel_no rel = relation_of(f, store_file_ino(file));
+        const uint64_t live = leaves[i] + (leaves[i] > 1);
+        for (unsigned round = 0; round < 60; round++) {
+            write_at(f, file, (round * 5 % leaves[i]) * LEAF_BYTES, LEAF_BYTES);
+            if (round % 4 == 0) {
+                assert_int_equal(store_checkpoint(f->store), 0);
+                assert_in_range(file_blocks(f, rel), live, 3 * live);
+            }
+        }
+        write_at(f, file, 0, 1);
+        assert_int_equal(store_checkpoint(f->store), 0);
+        write_at(f, file, 0, 1);
+        assert_int_equal(store_checkpoint(f->store), 0);
+        assert_in_range(file_blocks(f, rel), live, 2 * live + 1);
+        store_file_close(file);
+    }
+    assert_int_equal(store_check(f->store), 0);
+}
+
+/* A large table that becomes small has a small file behind the next checkpoints. */
+static void file_of_a_table_that_shrank_is_cut(void **state)
+{
+    struct fixture *f = *state;
+    struct store_stats stats;
+    struct store_attr attr, cut = {.size_bytes = 2 * LEAF_BYTES};
+    struct store_file *file = create(f, "shrinks");
+    write_at(f, file, 0, FILE_BYTES);
+    const rel_no rel = relation_of(f, store_file_ino(file));
+    assert_int_equal(store_checkpoint(f->store), 0);
+    assert_true(file_blocks(f, rel) >= 400);
+    assert_int_equal(store_setattr(f->store, store_live(f->store), store_file_ino(file), STORE_SET_SIZE, &cut, &attr),
+                     0);
+    for (unsigned i = 0; i < 3; i++) {
+        write_at(f, file, 0, 1);
+        assert_int_equal(store_checkpoint(f->store), 0);
+    }
+    assert_in_range(file_blocks(f, rel), 3, 8);
+    store_get_stats(f->store, &stats);
+    assert_true(stats.blocks_trimmed >= 390);
+    assert_int_equal(store_check(f->store), 0);
+    store_file_close(file);
+}
+
 /* ---- damage met by replay ---- */
 
 /* Changes a byte of some page of the table's file, as the disk might. Returns its inode. */
@@ -150,16 +225,6 @@ static void damage_file(struct fixture *f, rel_no rel)
         }
         *byte ^= 1;
     }
-}
-
-static rel_no relation_of(struct fixture *f, ino_no ino)
-{
-    struct view *live = store_live(f->store);
-    struct inode inode;
-    rwlock_lock_shared(&live->catalog_lock);
-    assert_int_equal(inode_get(live, ino, &inode), 0);
-    rwlock_unlock_shared(&live->catalog_lock);
-    return inode.rel;
 }
 
 static void table_damaged_before_replay_answers_eio_and_the_rest_is_there(void **state)
@@ -229,6 +294,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(blocks_of_a_sparse_file_are_those_with_data, set_up, tear_down),
         cmocka_unit_test_setup_teardown(blocks_of_a_full_file_cover_its_size, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(file_of_constant_size_stays_bounded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(file_of_a_table_that_shrank_is_cut, set_up, tear_down),
         cmocka_unit_test_setup_teardown(table_damaged_before_replay_answers_eio_and_the_rest_is_there, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(table_damaged_and_removed_by_the_log_leaves_no_trace, set_up, tear_down),

@@ -360,22 +360,22 @@ static void trim_cuts_free_blocks_at_the_end_only(void **state)
     struct fixture *f = *state;
     uint32_t cut = 9;
     block_no first = 0;
-    assert_int_equal(fsm_trim(f->relation, &cut), 0);
+    assert_int_equal(fsm_trim(f->relation, 0, &cut), 0);
     assert_int_equal(cut, 0);
     assert_int_equal(fsm_init_empty(f->relation), 0);
-    assert_int_equal(fsm_trim(f->relation, &cut), 0);
+    assert_int_equal(fsm_trim(f->relation, 0, &cut), 0);
     assert_int_equal(cut, 0);
     assert_int_equal(fsm_reserve(f->relation, 100), 0);
     assert_int_equal(fsm_allocate_run(f->relation, 0, 80, &first), 80);
     fsm_free(f->relation, 10, 5);
     fsm_free(f->relation, 70, 10);
     /* free: 5 inside, 30 at the end; promised: 20, of which 5 find room inside */
-    assert_int_equal(fsm_trim(f->relation, &cut), 0);
+    assert_int_equal(fsm_trim(f->relation, 0, &cut), 0);
     assert_int_equal(cut, 15);
     assert_int_equal(file_blocks(f), 85);
     for (unsigned i = 0; i < 20; i++)
         assert_in_range(fsm_allocate(f->relation, 84), 10, 84);
-    assert_int_equal(fsm_trim(f->relation, &cut), 0);
+    assert_int_equal(fsm_trim(f->relation, 0, &cut), 0);
     assert_int_equal(cut, 0);
     assert_int_equal(allocate_one(f, 0), 85);
 }
@@ -389,10 +389,31 @@ static void trim_to_nothing_allows_going_on(void **state)
     assert_int_equal(fsm_reserve(f->relation, 300), 0);
     assert_int_equal(fsm_allocate_run(f->relation, 0, 300, &first), 300);
     fsm_free(f->relation, 0, 300);
-    assert_int_equal(fsm_trim(f->relation, &cut), 0);
+    assert_int_equal(fsm_trim(f->relation, 0, &cut), 0);
     assert_int_equal(cut, 300);
     assert_int_equal(file_blocks(f), 0);
     assert_int_equal(allocate_one(f, 7), 0);
+}
+
+static void trim_leaves_what_it_is_told_to(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t cut = 0;
+    block_no first = 0;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_false(fsm_may_trim(f->relation));
+    assert_int_equal(fsm_reserve(f->relation, 200), 0);
+    assert_int_equal(fsm_allocate_run(f->relation, 0, 200, &first), 200);
+    fsm_free(f->relation, 150, 50);
+    assert_true(fsm_may_trim(f->relation));
+    assert_int_equal(fsm_trim(f->relation, 20, &cut), 0);
+    assert_int_equal(cut, 30);
+    assert_int_equal(file_blocks(f), 170);
+    assert_false(fsm_may_trim(f->relation));
+    assert_int_equal(fsm_trim(f->relation, 20, &cut), 0);
+    assert_int_equal(cut, 0);
+    assert_int_equal(fsm_spare_blocks(32), 0);
+    assert_int_equal(fsm_spare_blocks(800), 100);
 }
 
 static void trim_failing_changes_nothing(void **state)
@@ -403,7 +424,7 @@ static void trim_failing_changes_nothing(void **state)
     assert_int_equal(fsm_reserve(f->relation, 50), 0);
     fsm_unreserve(f->relation, 50);
     mem_device_fail(f->mem, MEM_CALL_TRUNCATE, 1, EIO, false);
-    assert_int_equal(fsm_trim(f->relation, &cut), -EIO);
+    assert_int_equal(fsm_trim(f->relation, 0, &cut), -EIO);
     assert_int_equal(cut, 0);
     assert_int_equal(stats_of(f).free_blocks, 50);
     assert_int_equal(stats_of(f).file_blocks, 50);
@@ -521,7 +542,7 @@ static void random_operations_agree_with_array(void **state)
         else if (dice < 994)
             model_build_toggle(m);
         else
-            assert_int_equal(fsm_trim(m->f->relation, &cut), 0);
+            assert_int_equal(fsm_trim(m->f->relation, 0, &cut), 0);
         if (step % 1000 == 0 && !m->building)
             model_compare(m);
     }
@@ -587,7 +608,7 @@ static void threads_never_share_a_block(void **state)
     }
     for (unsigned round = 0; round < 50; round++) {
         uint32_t cut = 0;
-        assert_int_equal(fsm_trim(f->relation, &cut), 0);
+        assert_int_equal(fsm_trim(f->relation, 0, &cut), 0);
     }
     uint32_t used = 0;
     for (unsigned i = 0; i < THREADS; i++) {
@@ -627,6 +648,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(trim_cuts_free_blocks_at_the_end_only, set_up, tear_down),
         cmocka_unit_test_setup_teardown(trim_to_nothing_allows_going_on, set_up, tear_down),
         cmocka_unit_test_setup_teardown(trim_failing_changes_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(trim_leaves_what_it_is_told_to, set_up, tear_down),
         cmocka_unit_test_setup_teardown(threads_never_share_a_block, set_up, tear_down),
         cmocka_unit_test_setup_teardown(random_operations_agree_with_array, set_up, tear_down),
     };

@@ -537,7 +537,7 @@ static inline void random_operations_with_faults(const char *test_name, uint64_t
             model_holders(m);
         if (step % 3 == 0)
             evict_all(m->f);
-        assert_int_equal(fsm_trim(m->f->table, &(uint32_t){0}), 0);
+        assert_int_equal(fsm_trim(m->f->table, 0, &(uint32_t){0}), 0);
         fault_step(m, call, error);
     }
     if (m->faults < steps / 20)
