@@ -28,7 +28,8 @@ enum node_tree_kind {
     NODE_TREE_LIVE,
     NODE_TREE_SNAPSHOT,
     NODE_TREE_TRANSACTION,
-    NODE_TREE_BASE, /* what a transaction began with */
+    NODE_TREE_BASE,    /* what a transaction began with */
+    NODE_TREE_SCRATCH, /* a transaction's scratch tables */
 };
 #define NODE_TREE_VIRTUAL ((struct node_tree *)NULL) /* of the virtual files */
 

@@ -5,6 +5,7 @@
  *   changes     a line for each object it changed: path, what it did, size before, size
  *   conflicts   a line for each object on which closing it now would fail: path, what it did, what happened outside, when
  *   base/       the tree as it was at begin
+ *   tmp/        scratch tables: never logged, gone when it closes
  *
  * Of one that was aborted only status is left.
  *
@@ -193,10 +194,8 @@ static int write_conflicts(struct fusefs *fs, void *arg, FILE *out)
 }
 
 static const struct table tables[] = {
-    {"status", 0444, write_status},
-    {"changes", 0444, write_changes},
-    {"conflicts", 0444, write_conflicts},
-    {"base", S_IFDIR | 0555, NULL},
+    {"status", 0444, write_status}, {"changes", 0444, write_changes}, {"conflicts", 0444, write_conflicts},
+    {"base", S_IFDIR | 0555, NULL}, {"tmp", S_IFDIR | 0700, NULL},
 };
 static const struct table tables_of_aborted[] = {{"status", 0444, write_status}};
 
@@ -257,6 +256,8 @@ static void tables_of_lookup(fuse_req_t req, const struct node_identity *node, c
         return;
     if (strcmp(name, "base") == 0)
         transaction_lookup_base(req, dir.arg);
+    else if (strcmp(name, "tmp") == 0)
+        transaction_lookup_scratch(req, dir.arg);
     else if (dir.tables == tables_of_aborted && strcmp(name, "status") != 0)
         reply_error(req, -ECANCELED);
     else

@@ -102,12 +102,35 @@ struct store_txn *transaction_store(struct transaction *transaction)
     return txn;
 }
 
+/* With a reference; NULL: it has none. */
+static struct store_txn *scratch_store(struct transaction *transaction)
+{
+    mutex_lock(&transaction->fs->transactions_lock);
+    struct store_txn *scratch = transaction->scratch;
+    if (scratch != NULL)
+        store_txn_ref(scratch);
+    mutex_unlock(&transaction->fs->transactions_lock);
+    return scratch;
+}
+
+static void add_scratch_bytes(struct transaction *transaction, struct store_txn_info *inout_info)
+{
+    struct store_txn *scratch = scratch_store(transaction);
+    struct store_txn_info info;
+    if (scratch == NULL)
+        return;
+    store_txn_get_info(scratch, &info);
+    inout_info->private_bytes += info.private_bytes;
+    store_txn_put(scratch);
+}
+
 void transaction_get_info(struct transaction *transaction, struct store_txn_info *out_info)
 {
     struct store_txn *txn = transaction_store(transaction);
     if (txn != NULL) {
         store_txn_get_info(txn, out_info);
         store_txn_put(txn);
+        add_scratch_bytes(transaction, out_info);
     } else {
         *out_info = transaction->last; /* it does not change any more */
     }
@@ -151,16 +174,22 @@ static void end_in_state(struct transaction *transaction, enum transaction_state
 {
     struct fusefs *fs = transaction->fs;
     mutex_lock(&fs->transactions_lock);
-    struct store_txn *txn = transaction->txn;
+    struct store_txn *txn = transaction->txn, *scratch = transaction->scratch;
     transaction->txn = NULL;
+    transaction->scratch = NULL;
     transaction->state = state;
     if (state == TRANSACTION_GONE)
         DL_DELETE(fs->transactions, transaction);
     mutex_unlock(&fs->transactions_lock);
     node_tree_drop(fs->nodes, NODE_TREE_TRANSACTION, transaction->number, rc);
     node_tree_drop(fs->nodes, NODE_TREE_BASE, transaction->number, rc);
+    node_tree_drop(fs->nodes, NODE_TREE_SCRATCH, transaction->number, rc);
     if (txn != NULL)
         store_txn_put(txn);
+    if (scratch != NULL) {
+        store_txn_abort(scratch);
+        store_txn_put(scratch);
+    }
 }
 
 void transaction_gone(struct transaction *transaction)
@@ -404,6 +433,97 @@ static int reply_root(fuse_req_t req, struct transaction *transaction)
 void transaction_lookup_base(fuse_req_t req, struct transaction *transaction)
 {
     const int rc = reply_tree(req, transaction, NODE_TREE_BASE);
+    if (rc != 0)
+        reply_error(req, rc);
+}
+
+/* ---- scratch tables ---- */
+
+/* Of a transaction in the store that has nothing else to show: what is beside that directory no name leads to. */
+static int make_scratch(struct transaction *transaction, struct store_txn **out_scratch, ino_no *out_root)
+{
+    struct store *store = transaction->fs->store;
+    const struct store_txn_options options = {
+        .name = {.bytes = transaction->name, .size = strlen(transaction->name)},
+        .uid = transaction->uid,
+        .scratch = true,
+    };
+    const struct store_name name = {.bytes = ".commit", .size = 7}; /* one that no user's directory has */
+    const struct store_who who = {.uid = transaction->uid, .gid = transaction->gid};
+    struct store_txn *scratch = NULL;
+    struct store_attr attr;
+    int rc = store_txn_begin(store, &options, &scratch);
+    if (rc != 0)
+        return rc;
+    rc = store_create(store, store_txn_view(scratch), INO_ROOT, name, ROOT_MODE, 0, who, &attr);
+    if (rc != 0) {
+        store_txn_put(scratch);
+        return rc;
+    }
+    *out_scratch = scratch;
+    *out_root = attr.ino;
+    return 0;
+}
+
+/* Made, or found, with a reference. */
+static int get_scratch(struct transaction *transaction, struct store_txn **out_scratch)
+{
+    struct store_txn *fresh = NULL;
+    ino_no root = INO_NONE;
+    *out_scratch = scratch_store(transaction);
+    if (*out_scratch != NULL)
+        return 0;
+    const int rc = make_scratch(transaction, &fresh, &root);
+    if (rc != 0)
+        return rc;
+    mutex_lock(&transaction->fs->transactions_lock);
+    if (transaction->scratch == NULL && transaction->state == TRANSACTION_OPEN) {
+        transaction->scratch = fresh;
+        transaction->scratch_root = root;
+        fresh = NULL;
+    }
+    mutex_unlock(&transaction->fs->transactions_lock);
+    if (fresh != NULL)
+        store_txn_put(fresh);
+    *out_scratch = scratch_store(transaction);
+    return *out_scratch != NULL ? 0 : -ECANCELED;
+}
+
+/* On failure nothing was answered. */
+static int reply_scratch(fuse_req_t req, struct transaction *transaction)
+{
+    struct fusefs *fs = fusefs_of(req);
+    struct node_tree *tree = NULL;
+    struct store_attr attr;
+    struct transaction_tree *owner = malloc(sizeof *owner);
+    struct store_txn *scratch = NULL;
+    int rc = owner == NULL ? -ENOMEM : get_scratch(transaction, &scratch);
+    if (rc != 0) {
+        free(owner);
+        return rc;
+    }
+    *owner = (struct transaction_tree){.transaction = transaction, .txn = scratch};
+    add_reference(transaction);
+    const struct node_tree_source source = {
+        .kind = NODE_TREE_SCRATCH,
+        .number = transaction->number,
+        .view = store_txn_view(scratch),
+        .owner = owner,
+        .release = put_owner,
+    };
+    rc = roots_enter_tree(fs, &directory, &source, &tree);
+    if (rc != 0)
+        return rc;
+    rc = store_getattr(fs->store, node_tree_view(tree), transaction->scratch_root, &attr);
+    if (rc == 0)
+        reply_entry(req, tree, &attr);
+    node_tree_let_go(tree);
+    return rc;
+}
+
+void transaction_lookup_scratch(fuse_req_t req, struct transaction *transaction)
+{
+    const int rc = state_of(transaction) == TRANSACTION_OPEN ? reply_scratch(req, transaction) : -ECANCELED;
     if (rc != 0)
         reply_error(req, rc);
 }

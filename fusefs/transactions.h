@@ -5,7 +5,7 @@
  *                             |
  *                             +--transaction_cancel--> aborted (a tombstone) --rmdir--> gone
  *
- * TXNDIR-1 Whoever has a pointer to one has a reference: the list of the open and aborted ones, its two trees in the node table
+ * TXNDIR-1 Whoever has a pointer to one has a reference: the list of the open and aborted ones, its trees in the node table
  * (ROOTS-1), a request that works on it. TXNDIR-2 Only who has claimed it ends it. TXNDIR-3 One that has ended has no
  * reference to the store's transaction, and so keeps no version; its trees have their own as long as somebody has a file of theirs open.
  *
@@ -27,6 +27,8 @@ struct transaction {
     struct fusefs *fs;
     struct store_txn
         *txn; /* NULL: it has ended; guarded by transactions_lock, as all below but number, uid, gid and name */
+    struct store_txn *scratch;  /* NULL: it has no scratch tables; ends with txn */
+    ino_no scratch_root;        /* its directory of them */
     struct store_txn_info last; /* if it was aborted: as it was then */
     uint64_t number;
     uint32_t uid, gid; /* who began it */
@@ -77,8 +79,10 @@ void transaction_cancel(struct transaction *transaction, const char *why);
 
 extern const struct virtual_kind transactions_kind; /* MNT/.txn */
 extern const struct virtual_kind tombstones_kind;   /* $t that was aborted */
-/* $t/.tblfs/base; answers. */
+/* $t/.tblfs/base and $t/.tblfs/tmp; each answers. The latter is made when it is first looked up: a directory of a transaction of its own
+ * in the store, which is not logged and never committed. */
 void transaction_lookup_base(fuse_req_t req, struct transaction *transaction);
+void transaction_lookup_scratch(fuse_req_t req, struct transaction *transaction);
 void transactions_lookup_directory(fuse_req_t req, const struct node_identity *root);
 
 /* Calls fn for each that is open or aborted, without any lock. */

@@ -233,6 +233,7 @@ struct store_txn_options {
     struct store_name name; /* for receipts; copied */
     uint32_t uid;           /* who began it, for receipts */
     uint32_t pid;
+    bool scratch; /* for what is never committed: it is not logged, and not listed by store_each_txn */
 };
 /* *out_txn has one reference. -EROFS, -ENOMEM. */
 int store_txn_begin(struct store *store, const struct store_txn_options *options,

@@ -575,6 +575,9 @@ int store_txn_commit(struct store_txn *txn, struct store_changes *out_changes)
     struct op_retry retry = {.may_use_reserve = true};
     struct store_changes changes = {0};
     int rc;
+    if (txn->scratch) {
+        return -EINVAL;
+    }
     do {
         store_changes_free(&changes);
         start_try(&commit, &changes);

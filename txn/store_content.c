@@ -373,7 +373,7 @@ static int refer_or_carry(struct op_run *run, const struct content_change *chang
 {
     struct content_bulk bulk;
     run->op.data = (struct op_bytes){.data = change->bytes, .size = change->type == OP_WRITE ? change->size : 0};
-    if (!change->refers) {
+    if (!change->refers || (run->txn != NULL && run->txn->scratch)) {
         return 0;
     }
     if (!content_plan_bulk(run->content, &bulk)) {

@@ -34,6 +34,7 @@ static struct store_txn *txn_make(struct store *store, const struct store_txn_op
     txn->name = name;
     txn->uid = options->uid;
     txn->pid = options->pid;
+    txn->scratch = options->scratch;
     atomic_init(&txn->refs, 1);
     return txn;
 }
@@ -228,6 +229,10 @@ int txn_note_operation(struct store_txn *txn, const struct op_record *op)
 {
     const bool removal = op_is_removal(op->type);
     size_t size = atomic_load(&txn->removals_size);
+    if (txn->scratch) {
+        atomic_store(&txn->changed_ns, op->time_ns);
+        return 0;
+    }
     if (!removal && size > 0) {
         return TXN_REMOVALS_FIRST;
     }
@@ -360,7 +365,7 @@ int store_each_txn(struct store *store, store_txn_fn *fn, void *arg)
     }
     for (size_t i = 0; i < count; i++) {
         struct store_txn_info info;
-        if (rc == 0) {
+        if (rc == 0 && !txns[i]->scratch) {
             store_txn_get_info(txns[i], &info);
             rc = fn(arg, &info);
         }

@@ -24,6 +24,7 @@ struct store_txn {
     uint64_t number;
     char *name;
     uint32_t uid, pid;
+    bool scratch; /* nothing of it is logged or remembered */
     int64_t began_ns;
     _Atomic int64_t changed_ns;
     _Atomic int state; /* enum store_txn_state */

@@ -141,6 +141,47 @@ base_is_the_tree_at_begin() {
     ok base_is_the_tree_at_begin
 }
 
+scratch_tables_are_gone_when_it_closes() {
+    local records reader how
+    make_tree
+    for how in commit abort; do
+        begin one
+        same "empty at first" "$(ls -A "$t/.tblfs/tmp")" ""
+        same "owner and mode" "$(stat -c '%u %a' "$t/.tblfs/tmp")" "0 700"
+        records=$(status log_records)
+        (
+            cd "$t/.tblfs/tmp"
+            seq 300000 >numbers
+            sort -rn --buffer-size=1M -T . -o sorted numbers
+            mkdir -p some/where
+            mv sorted some/where/
+            ln numbers again
+            ln -s again pointer
+            seq 5 >short
+            sed -i 's/5/five/' short
+            rm pointer
+        )
+        same "log records" "$(status log_records)" "$records"
+        same "sorted" "$(head -n 1 "$t/.tblfs/tmp/some/where/sorted")" 300000
+        same "edited" "$(tail -n 1 "$t/.tblfs/tmp/short")" five
+        refuses "Invalid argument" mkdir "$t/.tblfs/tmp/.commit"
+        refuses "not permitted" mv "$t/.tblfs/tmp/short" "$t/short"
+        refuses "not permitted" ln "$t/a" "$t/.tblfs/tmp/a"
+        same "no changes" "$(cat "$t/.tblfs/changes")" ""
+        same "no transaction of its own" "$(wc -l <"$mnt/.tblfs/transactions")" 1
+        exec {reader}<"$t/.tblfs/tmp/numbers"
+        cp "$t/.tblfs/tmp/short" "$t/short"
+        if [ $how = commit ]; then commit; else rmdir "$t"; fi
+        is_gone "$t"
+        same "who reads on" "$(cat <&$reader | tail -n 1)" 300000
+        exec {reader}<&-
+    done
+    same "what was copied" "$(tail -n 1 "$mnt/short")" five
+    [ ! -e "$mnt/numbers" ] || fail "scratch tables in the live tree"
+    remove_tree
+    ok scratch_tables_are_gone_when_it_closes
+}
+
 nothing_crosses_between_trees() {
     local call
     make_tree
@@ -229,6 +270,7 @@ commit_is_durable_when_it_returns() {
     [ "$(status log_syncs)" -gt "$syncs" ] || fail "not synced"
     begin two
     echo lost >"$t/lost"
+    seq 200000 >"$t/.tblfs/tmp/lost"
     pid=$(daemon_pid)
     kill -KILL "$pid"
     wait_gone "$pid"
@@ -546,7 +588,7 @@ status_and_changes_say_what_is_in_it() {
     make_tree
     begin one
     same "nothing yet" "$(cat "$t/.tblfs/changes" "$t/.tblfs/conflicts")" ""
-    same "listing" "$(ls "$t/.tblfs" | tr '\n' ' ')" "base changes conflicts status "
+    same "listing" "$(ls "$t/.tblfs" | tr '\n' ' ')" "base changes conflicts status tmp "
     echo x >"$t/made"
     rm "$t/dir/b"
     same "changes" "$(cut -f1,2 "$t/.tblfs/changes" | sort | tr '\t\n' '  ')" "dir/b remove made create "
@@ -680,6 +722,7 @@ begin_shows_the_whole_tree_as_of_now
 inode_numbers_differ_between_trees
 what_is_done_inside_is_private
 base_is_the_tree_at_begin
+scratch_tables_are_gone_when_it_closes
 nothing_crosses_between_trees
 commit_is_reserved_everywhere
 commit_publishes_all_at_once
