@@ -811,6 +811,21 @@ static int chunk_list_each_run(const struct dead_chunk *chunk, const struct rela
     return rc;
 }
 
+/* Of what a transaction replaced, what is its own: the rest is the base's, which a holder sees. */
+static int replaced_each_run(const struct view_private *priv, const struct relation *relation,
+                             int (*fn)(void *arg, block_no first, uint32_t count), void *arg)
+{
+    int rc = 0;
+    for (const struct dead_chunk *chunk = priv->replaced; chunk != NULL && rc == 0; chunk = chunk->next) {
+        for (uint32_t i = 0; chunk->relation == relation && i < chunk->count && rc == 0; i++) {
+            if (chunk->entries[i].birth > priv->at) {
+                rc = fn(arg, chunk->entries[i].first, chunk->entries[i].count);
+            }
+        }
+    }
+    return rc;
+}
+
 static int private_each_run(struct cow *cow, const struct relation *relation,
                             int (*fn)(void *arg, block_no first, uint32_t count), void *arg)
 {
@@ -819,7 +834,7 @@ static int private_each_run(struct cow *cow, const struct relation *relation,
         const struct private_blocks *blocks = private_find(priv, relation);
         rc = blocks != NULL ? private_blocks_each_run(blocks, fn, arg) : 0;
         if (rc == 0) {
-            rc = chunk_list_each_run(priv->replaced, relation, fn, arg);
+            rc = replaced_each_run(priv, relation, fn, arg);
         }
     }
     return rc;

@@ -42,6 +42,7 @@ struct private_blocks {
 
 struct view_private {
     struct view_private *next;        /* of the cow's list of transactions' views */
+    epoch_no at;                      /* the view's */
     struct private_blocks *relations; /* uthash */
     struct dead_chunk
         *replaced; /* blocks of the base that the view no longer uses; and its own that the log may refer to */

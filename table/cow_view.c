@@ -56,6 +56,7 @@ int view_open_transaction(struct cow *cow, struct holder *holder, struct view **
         return rc;
     }
     (*out_view)->priv = priv;
+    priv->at = (*out_view)->at;
     mutex_lock(&cow->lock);
     priv->next = cow->transactions;
     cow->transactions = priv;
