@@ -130,6 +130,12 @@ struct handle_writer {
 };
 int handles_list_writers(struct fusefs *fs, struct transaction *transaction, struct handle_writer **out_writers,
                          size_t *out_count) WARN_UNUSED;
+/* Those who have a table open that a commit replaced since: its old version lives as long. malloc'd, as above. */
+struct handle_reader {
+    pid_t pid;
+    epoch_no at;
+};
+int handles_list_old_versions(struct fusefs *fs, struct handle_reader **out_readers, size_t *out_count) WARN_UNUSED;
 /* Ids of the nodes of live files that are open for reading and writing, each once or more. malloc'd. */
 int handles_list_read_write(struct fusefs *fs, uint64_t **out_ids, size_t *out_count) WARN_UNUSED;
 /* At the end: closes what the kernel never released. */

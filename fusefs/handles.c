@@ -241,6 +241,37 @@ int handles_list_writers(struct fusefs *fs, struct transaction *transaction, str
     return 0;
 }
 
+static epoch_no old_version_of(const struct handle *handle)
+{
+    return handle->open != NULL ? store_file_replaced_at(handle->open->file) : 0;
+}
+
+int handles_list_old_versions(struct fusefs *fs, struct handle_reader **out_readers, size_t *out_count)
+{
+    const struct handle *handle;
+    struct handle_reader *readers = NULL;
+    size_t wanted = 0, count = 0;
+    mutex_lock(&fs->handles_lock);
+    DL_FOREACH(fs->handles, handle)
+    {
+        wanted += old_version_of(handle) != 0 ? 1 : 0;
+    }
+    if (wanted > 0)
+        readers = calloc(wanted, sizeof *readers);
+    DL_FOREACH(fs->handles, handle)
+    {
+        const epoch_no at = readers != NULL && count < wanted ? old_version_of(handle) : 0;
+        if (at != 0)
+            readers[count++] = (struct handle_reader){.pid = handle->pid, .at = at};
+    }
+    mutex_unlock(&fs->handles_lock);
+    if (wanted > 0 && readers == NULL)
+        return -ENOMEM;
+    *out_readers = readers;
+    *out_count = count;
+    return 0;
+}
+
 static bool is_live_read_write(const struct handle *handle)
 {
     return handle->read_write && node_tree_is(handle->open->tree, NODE_TREE_LIVE);

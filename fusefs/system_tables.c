@@ -8,7 +8,7 @@
  *   transactions   a line for each open one, oldest first: number, name, user, process, begin, last change, operations, bytes in
  * blocks of its own, bytes of log that it keeps, epoch
  *   commits   a line for each commit of this life (the last 10,000), newest last: number, LSN, time, name, user, process, tables, bytes
- *   holders   a line for what keeps old versions: kind, epoch
+ *   holders   a line for what keeps old versions: kind, epoch, process (who has a replaced table open; else empty)
  *   cache    name, value: the page cache
  *   check    findings of a check of the whole tree, made when it is opened (by root only: it reads everything)
  *
@@ -21,6 +21,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -188,14 +189,23 @@ static int write_commits(struct fusefs *fs, void *arg, FILE *out)
 
 static int write_holder(void *arg, const struct store_holder_info *info)
 {
-    fprintf(arg, "%s\t%" PRIu64 "\n", info->kind, info->at);
+    if (strcmp(info->kind, STORE_HOLDER_OPEN_FILE) != 0) /* those have lines with their processes */
+        fprintf(arg, "%s\t%" PRIu64 "\t\n", info->kind, info->at);
     return 0;
 }
 
 static int write_holders(struct fusefs *fs, void *arg, FILE *out)
 {
+    struct handle_reader *readers = NULL;
+    size_t count = 0;
     (void)arg;
-    return store_each_holder(fs->store, write_holder, out);
+    int rc = store_each_holder(fs->store, write_holder, out);
+    if (rc == 0)
+        rc = handles_list_old_versions(fs, &readers, &count);
+    for (size_t i = 0; i < count; i++)
+        fprintf(out, "%s\t%" PRIu64 "\t%ld\n", STORE_HOLDER_OPEN_FILE, readers[i].at, (long)readers[i].pid);
+    free(readers);
+    return rc;
 }
 
 static int write_cache(struct fusefs *fs, void *arg, FILE *out)

@@ -313,6 +313,8 @@ int store_txn_each_conflict(struct store_txn *txn, store_txn_object_fn *fn, void
 /* A table that a commit replaced while it was open: *out_ino is the inode that has its names now (they may be gone by now). The file goes
  * on showing the old version with nlink 0 and takes no writes (-ESTALE). False: it was not replaced. */
 bool store_file_replaced(struct store_file *file, ino_no *out_ino);
+/* The epoch of the version that a file of a replaced table shows; 0: it was not replaced. Takes no lock. */
+epoch_no store_file_replaced_at(const struct store_file *file);
 
 /* The last 10,000 commits of this life, oldest first; fn as in store_each_txn. */
 struct store_commit {
@@ -328,6 +330,7 @@ typedef int store_commit_fn(void *arg, const struct store_commit *commit);
 int store_each_commit(struct store *store, store_commit_fn *fn, void *arg);
 
 /* What keeps old versions: open transactions, snapshots, replaced tables that are open, checkpoints. fn as in store_each_txn. */
+#define STORE_HOLDER_OPEN_FILE "open file"
 struct store_holder_info {
     const char *kind;
     epoch_no at;

@@ -200,6 +200,11 @@ bool store_file_replaced(struct store_file *file, ino_no *out_ino)
     return replaced;
 }
 
+epoch_no store_file_replaced_at(const struct store_file *file)
+{
+    return atomic_load(&file->replaced) ? file->replaced_at : 0;
+}
+
 struct store_file *store_file_find(struct store *store, struct view *view, ino_no ino)
 {
     mutex_lock(&store->files_lock);
@@ -226,6 +231,7 @@ void store_file_replace(struct store *store, ino_no ino, ino_no new_ino, struct 
         file->next_replaced = store->replaced;
         store->replaced = file;
         file->old = old;
+        file->replaced_at = cow_holder_at(old->holder);
         atomic_store(&file->replaced, true);
     }
     mutex_unlock(&store->files_lock);

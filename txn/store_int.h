@@ -55,6 +55,7 @@ struct store_file {
     bool orphan; /* its last name is gone */
     /* set once, with the catalog lock of the live view held exclusively: a commit replaced the table, the file shows what it was before */
     _Atomic bool replaced;
+    epoch_no replaced_at;    /* epoch of what it was before */
     struct old_version *old; /* cleared under `lock` exclusively, when the next two are there */
     struct block_pin *pin;   /* NULL: no content */
     struct inode *old_inode;

@@ -388,7 +388,7 @@ static const char *holder_kind_name(enum holder_kind kind)
     case HOLDER_BACKUP:
         return "backup";
     case HOLDER_OLD_VERSION:
-        return "open file";
+        return STORE_HOLDER_OPEN_FILE;
     case HOLDER_MAP:
     default:
         return "map";
@@ -414,7 +414,7 @@ static void holder_info(void *arg, struct holder *holder)
 static void pin_info(void *arg, epoch_no at)
 {
     struct holders_arg *ha = arg;
-    const struct store_holder_info info = {.kind = "open file", .at = at};
+    const struct store_holder_info info = {.kind = STORE_HOLDER_OPEN_FILE, .at = at};
     if (ha->rc == 0) {
         ha->rc = ha->fn(ha->arg, &info);
     }

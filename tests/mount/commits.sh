@@ -26,6 +26,12 @@ readers_see_one_version_and_no_old_one() {
     ok readers_see_one_version_and_no_old_one
 }
 
+a_hundred_readers_of_a_thousand_tables_see_no_old_one() { # in check-long
+    timeout 580 "$HELPERS/commits" replace "$mnt" 1000 100 1 10 || fail "see above"
+    rm -r "$mnt/many"
+    ok a_hundred_readers_of_a_thousand_tables_see_no_old_one
+}
+
 many_committers_and_disturbers_change_nothing_of_that() {
     timeout 250 "$HELPERS/commits" replace "$mnt" 24 6 3 "6$long" disturbed || fail "see above"
     rm -r "$mnt/many"
@@ -174,6 +180,7 @@ requests_inside_are_those_of_the_live_tree
 stores_through_a_mapping_and_merged_rows_both_stay
 commit_waits_only_a_second_for_a_locked_directory
 readers_see_one_version_and_no_old_one
+[ -z "${LONG:-}" ] || a_hundred_readers_of_a_thousand_tables_see_no_old_one
 many_committers_and_disturbers_change_nothing_of_that
 umount_store
 check_store

@@ -351,6 +351,7 @@ reader_goes_on_with_its_version() {
     echo second >"$t/a"
     commit
     same "next open" "$(wc -l <"$mnt/dir/deep/long")" 5
+    same "who keeps old versions" "$(awk -F '\t' -v pid=$$ '$1 == "open file" && $3 == pid' "$mnt/.tblfs/holders" | wc -l)" 2
     same "old one by its handle" "$(stat -Lc '%i %h' /proc/self/fd/$file)" "$inode 0"
     [ "$(stat -c %i "$mnt/dir/deep/long")" != "$inode" ] || fail "the same inode number"
     same "old one to its end" "$(cat <&$file | tail -n 1)" 20000
@@ -482,6 +483,7 @@ walks_do_not_commit() {
     want=$(checksums "$mnt" | cksum)
     for where in "$mnt" "$t" "$mnt/.snap/s"; do
         timeout 60 cp -a "$where" "$work/copy"
+        timeout 60 rsync -a "$where/" "$work/synced"
         timeout 60 tar -cf "$work/tar" -C "$where" .
         timeout 60 find "$where" >"$work/found"
         timeout 60 grep -r inside "$where" >/dev/null || true
@@ -489,7 +491,9 @@ walks_do_not_commit() {
         [ ! -e "$work/copy/.txn" ] && [ ! -e "$work/copy/.tblfs" ] || fail "walked into control names"
         same "control names found" "$(grep -cE "$where/\.(txn|snap|tblfs|commit)" "$work/found")" 0
         same "in the archive" "$(tar -tf "$work/tar" | grep -cE '\.(txn|snap|tblfs|commit)')" 0
-        rm -r "$work/copy" "$work/tar"
+        [ ! -e "$work/synced/.txn" ] && [ ! -e "$work/synced/.tblfs" ] || fail "rsync walked into control names"
+        same "second rsync" "$(timeout 60 rsync -ai "$where/" "$work/synced")" ""
+        rm -r "$work/copy" "$work/synced" "$work/tar"
     done
     same "live" "$(checksums "$mnt" | cksum)" "$want"
     [ -d "$t" ] || fail "it is gone"
@@ -571,7 +575,7 @@ tables_of_the_system_list_them() {
     awk -F '\t' 'NF != 10 || $1 <= last || $5 !~ /^20..-..-..T..:..:..\.......Z$/ { exit 1 } { last = $1 }' \
         "$mnt/.tblfs/transactions" || fail "transactions: $(cat "$mnt/.tblfs/transactions")"
     same "names and operations" "$(cut -f2,3,7 "$mnt/.tblfs/transactions" | tr '\t\n' '  ')" "odd?name 0 1 two 0 0 "
-    awk -F '\t' 'NF != 2 { exit 1 }' "$mnt/.tblfs/holders" || fail "holders: $(cat "$mnt/.tblfs/holders")"
+    awk -F '\t' 'NF != 3 { exit 1 }' "$mnt/.tblfs/holders" || fail "holders: $(cat "$mnt/.tblfs/holders")"
     grep -q '^transaction' "$mnt/.tblfs/holders" || fail "holders: $(cat "$mnt/.tblfs/holders")"
     rmdir "$t"
     t=$txn/$'odd\tname'
