@@ -40,7 +40,7 @@ endif
 ifeq ($(PLANT),1)
 CFLAGS   += -DTBLFS_PLANT
 endif
-# For bench/transactions: one sweep for each dropped relation.
+# For bench/transactions: one whole sweep for each dropped relation.
 ifeq ($(SWEEP_EACH),1)
 CFLAGS   += -DTBLFS_SWEEP_EACH
 endif

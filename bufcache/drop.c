@@ -77,9 +77,16 @@ static uint64_t blocks_to_look_up(struct relation *victim)
     return relation_file_blocks(victim, &blocks) < 0 ? BLOCKS_UNKNOWN : blocks;
 }
 
+/* For bench/transactions only: whole sweeps, however few blocks there are. */
+#ifdef TBLFS_SWEEP_EACH
+#define LOOKUP_SHARE 0u
+#else
+#define LOOKUP_SHARE 1u
+#endif
+
 static bool lookup_is_cheaper(const struct drop *drop)
 {
-    const uint64_t limit = drop->cache->frame_count / 32;
+    const uint64_t limit = drop->cache->frame_count / 32 * LOOKUP_SHARE;
     uint64_t total = 0;
     for (uint32_t i = 0; i < drop->count && total < limit; i++) {
         const uint64_t blocks = blocks_to_look_up(drop->victims[i]);
