@@ -52,6 +52,8 @@ void publish_take_budget_back(struct publish *publish, struct frame_budget *budg
 int publish_keeps_inode(struct publish *publish, ino_no ino, bool *out_keeps) WARN_UNUSED;
 
 int publish_begin(struct publish *publish) WARN_UNUSED;
+/* *out_exists false: there is none, or it has no name. */
+int publish_find_inode(struct view *view, ino_no ino, struct inode *out_inode, bool *out_exists) WARN_UNUSED;
 /* One record of the transaction. 1: skipped, because a table is damaged. */
 int publish_record(struct publish *publish, const struct op_record *record) WARN_UNUSED;
 /* Closing: takes over the content of the tables that the transaction wrote, or appends what it appended. */
@@ -62,6 +64,12 @@ int publish_renumber_all(struct publish *publish) WARN_UNUSED;
 void publish_swap_locked(struct publish *publish);
 /* Undoes what was not swapped in, frees all. */
 void publish_end(struct publish *publish);
+/* ---- commit_changes.c ---- */
+
+/* What is different in the new live tree. */
+int publish_note_changes(struct publish *publish) WARN_UNUSED;
+/* A receipt; without memory there is none. */
+void store_record_commit(struct store_txn *txn, const struct store_changes *changes);
 int store_changes_add(struct store_changes *changes, struct store_change change) WARN_UNUSED;
 /* A name led to old_ino and leads to new_ino; its directory changed. */
 int store_changes_add_name(struct store_changes *changes, ino_no parent, const char *name, size_t name_size,
