@@ -75,6 +75,9 @@ static void write_store(struct fusefs *fs, FILE *out)
     table_write_count(out, "", "checkpoints", stats.checkpoints);
     table_write_count(out, "", "checkpoint_pages_written", stats.checkpoint_pages_written);
     table_write_count(out, "", "sweeps", stats.sweeps);
+    for (unsigned cause = 0; cause < SWEEP_CAUSES; cause++)
+        table_write_count(out, "sweeps.", store_sweep_cause_name((enum store_sweep_cause)cause),
+                          stats.sweeps_of[cause]);
     table_write_count(out, "", "orphans", stats.orphans);
     table_write_count(out, "", "open_files", stats.open_files);
     write_log(&stats, out);
@@ -121,8 +124,8 @@ static int write_sweep(void *arg, const struct store_sweep *sweep)
     const struct drop_result *result = &sweep->result;
     table_write_time(out, sweep->time_ns);
     fprintf(out, "\t%s\t%" PRIu64 "\t%" PRIu32 "\t%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n",
-            sweep->cause, sweep->txn, result->relations, mode_name(result->mode), result->tags_read,
-            result->pages_discarded, result->dirty_discarded, result->duration_us);
+            store_sweep_cause_name(sweep->cause), sweep->txn, result->relations, mode_name(result->mode),
+            result->tags_read, result->pages_discarded, result->dirty_discarded, result->duration_us);
     return 0;
 }
 

@@ -34,22 +34,34 @@
 #define SWEEP_EACH false
 #endif
 
-static void record_sweep(struct store *store, const char *cause, txn_no txn, const struct drop_result *result)
+const char *store_sweep_cause_name(enum store_sweep_cause cause)
+{
+    static const char *const names[SWEEP_CAUSES] = {
+        [SWEEP_UNLINK] = "unlink",         [SWEEP_COMMIT] = "commit", [SWEEP_ABORT] = "abort",
+        [SWEEP_CHECKPOINT] = "checkpoint", [SWEEP_REDO] = "redo",     [SWEEP_UNLINK_FILE] = "unlink_file",
+    };
+    return names[cause];
+}
+
+static void record_sweep(struct store *store, enum store_sweep_cause cause, txn_no txn,
+                         const struct drop_result *result)
 {
     mutex_lock(&store->sweeps_lock);
+    store->sweeps_of[cause]++;
     store->sweeps[store->sweep_count++ % STORE_SWEEP_LINES] = (struct store_sweep){
         .time_ns = (int64_t)io_realtime_ns(store->dev), .cause = cause, .txn = txn, .result = *result};
     mutex_unlock(&store->sweeps_lock);
 }
 
-static void sweep(struct store *store, const char *cause, txn_no txn, struct relation **relations, uint32_t count)
+static void sweep(struct store *store, enum store_sweep_cause cause, txn_no txn, struct relation **relations,
+                  uint32_t count)
 {
     struct drop_result result;
     bufcache_drop_relations(store->cache, relations, count, &result);
     record_sweep(store, cause, txn, &result);
 }
 
-static void sweep_dead(struct store *store, const char *cause, txn_no txn)
+static void sweep_dead(struct store *store, enum store_sweep_cause cause, txn_no txn)
 {
     struct relation **relations = NULL;
     const uint32_t count = cow_take_dead(store->cow, &relations);
@@ -63,14 +75,14 @@ static void sweep_dead(struct store *store, const char *cause, txn_no txn)
     free(relations);
 }
 
-void store_sweep_dead(struct store *store, const char *cause)
+void store_sweep_dead(struct store *store, enum store_sweep_cause cause)
 {
     sweep_dead(store, cause, 0);
 }
 
 /* Not beside store_check, which reads what durable checkpoints still see of dropped relations, nor beside a checkpoint, which
  * sweeps itself. */
-void store_sweep_dead_of(struct store *store, const char *cause, txn_no txn)
+void store_sweep_dead_of(struct store *store, enum store_sweep_cause cause, txn_no txn)
 {
     if (mutex_try_lock(&store->checkpoint_lock)) {
         sweep_dead(store, cause, txn);
@@ -108,7 +120,7 @@ static void unlink_removable(struct store *store)
     struct relation **relations = NULL;
     const uint32_t count = cow_take_removable(store->cow, &relations);
     if (any_resident(relations, count)) {
-        sweep(store, "unlink file", 0, relations, count);
+        sweep(store, SWEEP_UNLINK_FILE, 0, relations, count);
     }
     for (uint32_t i = 0; i < count; i++) {
         const int rc = relation_unlink_file(relations[i]);
@@ -320,7 +332,7 @@ static void release_previous(struct store *store, const struct checkpoint *check
     cow_holder_close(store->cow, previous);
     store_snapshots_release(store, checkpoint->changes);
     store_forget_referenced(store, cow_holder_at(checkpoint->fork));
-    store_sweep_dead(store, "checkpoint");
+    store_sweep_dead(store, SWEEP_CHECKPOINT);
     unlink_removable(store);
     trim_files(store);
     const int rc = store->log != NULL ? log_recycle(store->log, checkpoint->scan_lsn) : 0;
@@ -340,7 +352,7 @@ int store_checkpoint_locked(struct store *store, bool clean)
     if (rc != 0 || (atomic_load(&store->changes) == store->durable_changes && !clean)) {
         return rc;
     }
-    store_sweep_dead(store, "checkpoint");
+    store_sweep_dead(store, SWEEP_CHECKPOINT);
     rc = fork_checkpoint(store, &checkpoint);
     if (rc == 0) {
         rc = write_checkpoint(store, &checkpoint);
@@ -398,7 +410,7 @@ static void *checkpoint_thread(void *arg)
 {
     struct store *store = arg;
     while (thread_wait(store, THREAD_PERIOD_MS)) {
-        store_sweep_dead_of(store, "unlink", 0);
+        store_sweep_dead_of(store, SWEEP_UNLINK, 0);
         store_snapshots_close(store);
         if (checkpoint_is_due(store)) {
             const int rc = store_checkpoint(store); /* a failure made the store read-only and was reported */
@@ -438,7 +450,7 @@ void store_thread_stop(struct store *store)
 
 void store_step(struct store *store)
 {
-    store_sweep_dead_of(store, "unlink", 0);
+    store_sweep_dead_of(store, SWEEP_UNLINK, 0);
     bufcache_step(store->cache);
     if (!store->read_only) {
         store_log_step(store);

@@ -228,7 +228,7 @@ int store_recover(struct store *store)
     enter_phase(store, STORE_PHASE_CHECKPOINT, 0);
     store_recovery_forget_pages(store);
     recovery_txns_free(&recovery.txns);
-    store_sweep_dead(store, "redo");
+    store_sweep_dead(store, SWEEP_REDO);
     if (rc == 0) {
         report_done(store, &recovery, end, torn, start_ns);
     }

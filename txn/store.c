@@ -474,5 +474,6 @@ void store_get_stats(struct store *store, struct store_stats *out_stats)
     mutex_unlock(&store->files_lock);
     mutex_lock(&store->sweeps_lock);
     out_stats->sweeps = store->sweep_count;
+    memcpy(out_stats->sweeps_of, store->sweeps_of, sizeof out_stats->sweeps_of);
     mutex_unlock(&store->sweeps_lock);
 }

@@ -352,10 +352,22 @@ int store_checkpoint(struct store *store) WARN_UNUSED;
 /* Without background threads: drops what is dead, one round of the background writer. */
 void store_step(struct store *store);
 
+/* Why relations were dropped from the cache. */
+enum store_sweep_cause {
+    SWEEP_UNLINK, /* live tables that were removed or cut to nothing */
+    SWEEP_COMMIT,
+    SWEEP_ABORT,
+    SWEEP_CHECKPOINT,
+    SWEEP_REDO,
+    SWEEP_UNLINK_FILE, /* pages that were read of a dropped relation, when its file goes */
+    SWEEP_CAUSES
+};
+const char *store_sweep_cause_name(enum store_sweep_cause cause);
+
 /* One line per sweep, newest last; the last 1,000. */
 struct store_sweep {
     int64_t time_ns;
-    const char *cause;
+    enum store_sweep_cause cause;
     txn_no txn;
     struct drop_result result;
 };
@@ -365,6 +377,7 @@ int store_each_sweep(struct store *store, store_sweep_fn *fn, void *arg);
 struct store_stats {
     uint64_t operations[64]; /* by enum op_type */
     uint64_t checkpoints, sweeps, orphans, open_files;
+    uint64_t sweeps_of[SWEEP_CAUSES];
     uint64_t checkpoint_pages_written;
     uint64_t blocks_trimmed; /* cut off the ends of relation files */
     epoch_no epoch;

@@ -117,6 +117,7 @@ struct store {
     struct mutex sweeps_lock; /* LOCK_RANK_LEAF */
     struct store_sweep sweeps[STORE_SWEEP_LINES];
     uint64_t sweep_count;
+    uint64_t sweeps_of[SWEEP_CAUSES];
 
     struct mutex snapshots_lock;      /* LOCK_RANK_SNAPSHOTS: the list, names, states, references */
     struct store_snapshot *snapshots; /* open ones and those whose holder is not closed yet */
@@ -326,9 +327,9 @@ int store_recovery_add_pages(struct store *store, struct block_set *set, bool *o
 /* ---- checkpoint.c ---- */
 int store_checkpoint_locked(struct store *store, bool clean) WARN_UNUSED;
 /* Drops the pages of dead relations in one sweep. */
-void store_sweep_dead(struct store *store, const char *cause);
+void store_sweep_dead(struct store *store, enum store_sweep_cause cause);
 /* The same at the end of a transaction, or for what was unlinked. Left to the checkpoint or the check that is under way. */
-void store_sweep_dead_of(struct store *store, const char *cause, txn_no txn);
+void store_sweep_dead_of(struct store *store, enum store_sweep_cause cause, txn_no txn);
 /* Takes a new range for every number (STORE-5). */
 int store_ceilings_raise(struct store *store, uint64_t inodes) WARN_UNUSED;
 /* Before an operation that may take a number. */

@@ -162,7 +162,7 @@ void store_txn_put(struct store_txn *txn)
     const bool committed = atomic_load(&txn->state) == STORE_TXN_COMMITTED;
     const uint64_t number = txn->number;
     txn_free(txn);
-    store_sweep_dead_of(store, committed ? "commit" : "abort", number);
+    store_sweep_dead_of(store, committed ? SWEEP_COMMIT : SWEEP_ABORT, number);
 }
 
 /* ---- what its operations leave ---- */

@@ -493,6 +493,12 @@ static void attributes_and_content_do_not_conflict(void **state)
     shell_expect(rig, store_live(rig->store), "b", "x\ny\n");
 }
 
+static int last_sweep(void *arg, const struct store_sweep *sweep)
+{
+    *(struct store_sweep *)arg = *sweep;
+    return 0;
+}
+
 static void drop_of_many_is_one_record_and_one_sweep(void **state)
 {
     TXN_RIG;
@@ -504,6 +510,10 @@ static void drop_of_many_is_one_record_and_one_sweep(void **state)
         assert_int_equal(shell_append(rig, live, name, "some rows\n"), 0);
     }
     assert_int_equal(store_checkpoint(rig->store), 0);
+    for (unsigned i = 0; i < 1000; i++) { /* a dirty page each */
+        (void)snprintf(name, sizeof name, "t%u", i);
+        assert_int_equal(shell_append(rig, live, name, "more\n"), 0);
+    }
     struct store_txn *txn = shell_begin(rig);
     for (unsigned i = 0; i < 1000; i++) {
         (void)snprintf(name, sizeof name, "t%u", i);
@@ -513,11 +523,18 @@ static void drop_of_many_is_one_record_and_one_sweep(void **state)
     shell_must_commit(txn);
     store_get_stats(rig->store, &after);
     assert_int_equal(after.sweeps - before.sweeps, 1);
+    assert_int_equal(after.sweeps_of[SWEEP_COMMIT], 1);
+    struct store_sweep sweep;
+    assert_int_equal(store_each_sweep(rig->store, last_sweep, &sweep), 0);
+    assert_int_equal(sweep.result.relations, 1000);
+    assert_int_equal(sweep.result.dirty_discarded, 1000); /* of the victims nothing was written */
     assert_int_equal(after.log.records - before.log.records, 1);
     shell_expect(rig, live, "t77", NULL);
     txn_rig_kill_and_reopen(rig);
     store_get_stats(rig->store, &after);
-    assert_int_equal(after.redo_records, 1);
+    assert_int_equal(after.redo_records, 1001);
+    assert_true(after.sweeps_of[SWEEP_REDO] <= 1);
+    assert_int_equal(after.sweeps, after.sweeps_of[SWEEP_REDO]);
     shell_expect(rig, store_live(rig->store), "t999", NULL);
 }
 
