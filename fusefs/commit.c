@@ -254,6 +254,8 @@ static int commit_in_store(struct commit *commit)
     guards_end(commit);
     if (rc != 0)
         handles_let_writers_in(commit->fs, transaction);
+    else
+        handles_note_committed(commit->fs, transaction);
     return rc;
 }
 
@@ -284,7 +286,7 @@ static void tell_the_rest(struct commit *commit)
     struct fusefs *fs = commit->fs;
     telling_after_reply(&commit->telling);
     notify_entry_gone(fs, TRANSACTIONS_INO, commit->transaction->name); /* COMMIT-3 */
-    node_tree_forget_root(fs->nodes, NODE_TREE_TRANSACTION, commit->transaction->number);
+    transaction_forget_roots(fs, commit->transaction->number);
 }
 
 static void commit_free(struct commit *commit)

@@ -123,10 +123,12 @@ void handle_close(struct fusefs *fs, struct handle *handle);
  * after that time. */
 int handles_shut_writers_out(struct fusefs *fs, struct transaction *transaction, uint64_t timeout_ms) WARN_UNUSED;
 void handles_let_writers_in(struct fusefs *fs, struct transaction *transaction);
+/* It is committed: who waits to open one of its files for writing is told so. */
+void handles_note_committed(struct fusefs *fs, struct transaction *transaction);
 /* Those who have a file of that tree open for writing. malloc'd; *out_count 0: NULL. -ENOMEM. */
 struct handle_writer {
     pid_t pid;
-    ino_no st_ino;
+    ino_no ino; /* in the transaction */
 };
 int handles_list_writers(struct fusefs *fs, struct transaction *transaction, struct handle_writer **out_writers,
                          size_t *out_count) WARN_UNUSED;
@@ -138,6 +140,8 @@ struct handle_reader {
 int handles_list_old_versions(struct fusefs *fs, struct handle_reader **out_readers, size_t *out_count) WARN_UNUSED;
 /* Ids of the nodes of live files that are open for reading and writing, each once or more. malloc'd. */
 int handles_list_read_write(struct fusefs *fs, uint64_t **out_ids, size_t *out_count) WARN_UNUSED;
+/* -ECANCELED: it writes into a transaction that was aborted; what it wrote is nowhere. */
+int handle_check_canceled(const struct handle *handle) WARN_UNUSED;
 /* At the end: closes what the kernel never released. */
 void handles_close_all(struct fusefs *fs);
 /* The node's open file with one more use, opened if need be. */

@@ -95,13 +95,40 @@ static struct transaction *written_transaction(const struct handle *handle)
     return owner->transaction;
 }
 
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int handle_check_canceled(const struct handle *handle)
+{
+    const struct open_file *open = handle->writes ? handle->open : NULL;
+    if (open == NULL ||
+        !(node_tree_is(open->tree, NODE_TREE_TRANSACTION) || node_tree_is(open->tree, NODE_TREE_SCRATCH)))
+        return 0;
+    const struct transaction_tree *owner = node_tree_owner(open->tree);
+    return store_txn_state(owner->txn) == STORE_TXN_ABORTED ? -ECANCELED : 0;
+}
+
+/* While the transaction is being committed an open for writing waits to see what comes of it; not for long: the commit may have to wait for
+ * requests that no thread is left to serve. */
+#define COMMIT_WAIT_MS 1000
+
 static int handle_enlist(struct fusefs *fs, struct handle *handle)
 {
+    const int64_t deadline_ms = now_ms() + COMMIT_WAIT_MS;
     int rc = 0;
     mutex_lock(&fs->handles_lock);
     const struct transaction *transaction = written_transaction(handle);
+    int64_t left_ms = COMMIT_WAIT_MS;
+    while (transaction != NULL && transaction->writers_shut_out && !transaction->committed && left_ms > 0) {
+        (void)condvar_wait_ms(&fs->writer_closed, &fs->handles_lock, (uint64_t)left_ms);
+        left_ms = deadline_ms - now_ms();
+    }
     if (transaction != NULL && transaction->writers_shut_out)
-        rc = -EBUSY;
+        rc = transaction->committed ? -ENOENT : -EBUSY;
     else
         DL_APPEND(fs->handles, handle);
     mutex_unlock(&fs->handles_lock);
@@ -184,13 +211,6 @@ static size_t count_writers_locked(struct fusefs *fs, const struct transaction *
     return count;
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 int handles_shut_writers_out(struct fusefs *fs, struct transaction *transaction, uint64_t timeout_ms)
 {
     const int64_t deadline_ms = now_ms() + (int64_t)timeout_ms;
@@ -212,6 +232,15 @@ void handles_let_writers_in(struct fusefs *fs, struct transaction *transaction)
 {
     mutex_lock(&fs->handles_lock);
     transaction->writers_shut_out = false;
+    condvar_broadcast(&fs->writer_closed);
+    mutex_unlock(&fs->handles_lock);
+}
+
+void handles_note_committed(struct fusefs *fs, struct transaction *transaction)
+{
+    mutex_lock(&fs->handles_lock);
+    transaction->committed = true;
+    condvar_broadcast(&fs->writer_closed);
     mutex_unlock(&fs->handles_lock);
 }
 
@@ -230,7 +259,7 @@ int handles_list_writers(struct fusefs *fs, struct transaction *transaction, str
         if (writers != NULL && written_transaction(handle) == transaction)
             writers[count++] = (struct handle_writer){
                 .pid = handle->pid,
-                .st_ino = node_tree_st_ino(handle->open->tree, store_file_ino(handle->open->file)),
+                .ino = store_file_ino(handle->open->file),
             };
     }
     mutex_unlock(&fs->handles_lock);

@@ -107,8 +107,9 @@ int kernel_link_attach(struct kernel_link *link, struct fuse_session *session)
 
 void kernel_want(struct kernel_link *link, struct fuse_conn_info *conn)
 {
+    /* Never CACHE_SYMLINKS: the kernel would follow a link that a commit replaced without asking. */
     const unsigned wanted = FUSE_CAP_ASYNC_READ | FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_AUTO_INVAL_DATA |
-                            FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_CACHE_SYMLINKS;
+                            FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO;
     conn->want = wanted & conn->capable; /* 3.14 gives up when it wants what is not offered */
     conn->max_background = MAX_BACKGROUND;
     conn->congestion_threshold = CONGESTION_THRESHOLD;

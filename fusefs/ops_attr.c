@@ -239,8 +239,9 @@ void serve_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *stat, int to_set
     NODE_SCOPED node = NODE_NONE;
     struct store_attr attr;
     unsigned set = set_of(to_set);
-    (void)fi;
-    int rc = node_find(fs->nodes, ino, &node);
+    int rc = fi != NULL && fi->fh != 0 ? handle_check_canceled(handle_of(fi)) : 0;
+    if (rc == 0)
+        rc = node_find(fs->nodes, ino, &node);
     if (rc == 0 && node_is_virtual(&node)) {
         virtual_setattr(req, &node);
         return;

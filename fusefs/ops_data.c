@@ -363,7 +363,10 @@ static void append_to_replacement(fuse_req_t req, const struct handle *handle, c
         ino = INO_NONE;
     while (rc == -ESTALE && ino != INO_NONE) {
         *reply = (struct redirected_reply){.req = req, .size = size, .durable = durable};
+        const ino_no tried = ino;
         rc = append_to(fs, ino, bytes, size, kill_priv_by_caller(req, STORE_WRITE_KILL_SUID), reply, &ino);
+        if (rc == -ESTALE && ino == INO_NONE && store_file_replaced(handle->open->file, &ino) && ino == tried)
+            ino = INO_NONE; /* that one is gone, and nothing came in its place */
     }
     if (rc != 0) {
         free(reply);

@@ -87,6 +87,9 @@ void serve_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file
 {
     (void)ino;
     (void)data_only;
-    (void)fi;
-    reply_when_durable(req, 0);
+    const int rc = fi->fh != 0 ? handle_check_canceled(handle_of(fi)) : 0;
+    if (rc != 0)
+        reply_error(req, rc);
+    else
+        reply_when_durable(req, 0);
 }

@@ -16,6 +16,7 @@
  */
 #include "fusefs/fusefs_int.h"
 #include "fusefs/tables.h"
+#include "fusefs/transactions.h"
 #include "txn/op.h"
 
 #include <errno.h>
@@ -152,9 +153,14 @@ static int write_snapshots(struct fusefs *fs, void *arg, FILE *out)
     return store_each_snapshot(fs->store, write_snapshot, out);
 }
 
-static int write_transaction(void *arg, const struct store_txn_info *info)
+static void write_transaction(void *arg, struct transaction *transaction)
 {
     FILE *out = arg;
+    struct store_txn_info got;
+    const struct store_txn_info *info = &got;
+    transaction_get_info(transaction, &got);
+    if (info->state != STORE_TXN_OPEN)
+        return;
     fprintf(out, "%" PRIu64 "\t", info->number);
     table_write_printable(out, info->name, strlen(info->name));
     fprintf(out, "\t%" PRIu32 "\t%" PRIu32 "\t", info->uid, info->pid);
@@ -163,13 +169,13 @@ static int write_transaction(void *arg, const struct store_txn_info *info)
     table_write_time(out, info->changed_ns);
     fprintf(out, "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n", info->operations, info->private_bytes,
             info->log_bytes, info->at);
-    return 0;
 }
 
 static int write_transactions(struct fusefs *fs, void *arg, FILE *out)
 {
     (void)arg;
-    return store_each_txn(fs->store, write_transaction, out);
+    transactions_each(fs, write_transaction, out);
+    return 0;
 }
 
 static int write_commit(void *arg, const struct store_commit *commit)

@@ -14,9 +14,7 @@
 #include "fusefs/fusefs_int.h"
 #include "fusefs/tables.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -25,72 +23,13 @@
 
 /* ---- who has a file open ---- */
 
-/* The inode that descriptor `name` of a process leads to, by its fdinfo; 0: it does not say. Nothing under the mount is opened. */
-static ino_no descriptor_ino(int process_fd, const char *name)
+static void write_writer(struct store_txn *txn, const struct handle_writer *writer, FILE *out)
 {
-    char path[64];
-    char line[128];
-    uint64_t ino = 0;
-    (void)snprintf(path, sizeof path, "fdinfo/%.32s", name);
-    const int fd = openat(process_fd, path, O_RDONLY | O_CLOEXEC);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
-    if (file == NULL) {
-        if (fd >= 0)
-            (void)close(fd);
-        return 0;
-    }
-    while (ino == 0 && fgets(line, sizeof line, file) != NULL) {
-        if (sscanf(line, "ino:%" SCNu64, &ino) != 1)
-            ino = 0;
-    }
-    (void)fclose(file);
-    return ino;
-}
-
-/* Under which path the process has that inode open. False: it has not, or we may not know. */
-static bool find_path(int process_fd, ino_no ino, char out_path[PATH_MAX])
-{
-    bool found = false;
-    const int list_fd = openat(process_fd, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *list = list_fd < 0 ? NULL : fdopendir(list_fd);
-    if (list == NULL) {
-        if (list_fd >= 0)
-            (void)close(list_fd);
-        return false;
-    }
-    for (const struct dirent *entry = readdir(list); entry != NULL && !found; entry = readdir(list)) {
-        if (descriptor_ino(process_fd, entry->d_name) != ino)
-            continue;
-        const ssize_t length = readlinkat(dirfd(list), entry->d_name, out_path, PATH_MAX - 1);
-        found = length > 0;
-        out_path[found ? length : 0] = '\0';
-    }
-    (void)closedir(list);
-    return found;
-}
-
-/* From $t on, where that is known. */
-static const char *path_in(const struct transaction *transaction, const char *path)
-{
-    const char *at = strstr(path, "/.txn/");
-    const size_t length = strlen(transaction->name);
-    if (at == NULL || strncmp(at + 6, transaction->name, length) != 0 || at[6 + length] != '/')
-        return path;
-    return at + 6 + length + 1;
-}
-
-static void write_writer(const struct transaction *transaction, const struct handle_writer *writer, FILE *out)
-{
-    char process[32];
-    char path[PATH_MAX];
-    (void)snprintf(process, sizeof process, "/proc/%ld", (long)writer->pid);
-    const int fd = open(process, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool found = fd >= 0 && find_path(fd, writer->st_ino, path);
-    if (fd >= 0)
-        (void)close(fd);
-    const char *shown = found ? path_in(transaction, path) : "?";
+    char path[PATH_MAX] = "?"; /* it has no name any more */
+    if (txn != NULL && store_txn_path(txn, writer->ino, path, sizeof path) != 0)
+        (void)snprintf(path, sizeof path, "?");
     fputs("writer\t", out);
-    table_write_printable(out, shown, strlen(shown));
+    table_write_printable(out, path, strlen(path));
     fprintf(out, "\t%ld\n", (long)writer->pid);
 }
 
@@ -99,8 +38,11 @@ static int write_writers(struct fusefs *fs, struct transaction *transaction, FIL
     struct handle_writer *writers = NULL;
     size_t count = 0;
     const int rc = handles_list_writers(fs, transaction, &writers, &count);
+    struct store_txn *txn = transaction_store(transaction);
     for (size_t index = 0; rc == 0 && index < count; index++)
-        write_writer(transaction, &writers[index], out);
+        write_writer(txn, &writers[index], out);
+    if (txn != NULL)
+        store_txn_put(txn);
     free(writers);
     return rc;
 }

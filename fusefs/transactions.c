@@ -113,7 +113,7 @@ static struct store_txn *scratch_store(struct transaction *transaction)
     return scratch;
 }
 
-static void add_scratch_bytes(struct transaction *transaction, struct store_txn_info *inout_info)
+static void add_scratch_info(struct transaction *transaction, struct store_txn_info *inout_info)
 {
     struct store_txn *scratch = scratch_store(transaction);
     struct store_txn_info info;
@@ -121,6 +121,8 @@ static void add_scratch_bytes(struct transaction *transaction, struct store_txn_
         return;
     store_txn_get_info(scratch, &info);
     inout_info->private_bytes += info.private_bytes;
+    if (info.changed_ns > inout_info->changed_ns)
+        inout_info->changed_ns = info.changed_ns;
     store_txn_put(scratch);
 }
 
@@ -130,7 +132,7 @@ void transaction_get_info(struct transaction *transaction, struct store_txn_info
     if (txn != NULL) {
         store_txn_get_info(txn, out_info);
         store_txn_put(txn);
-        add_scratch_bytes(transaction, out_info);
+        add_scratch_info(transaction, out_info);
     } else {
         *out_info = transaction->last; /* it does not change any more */
     }
@@ -259,6 +261,13 @@ static void cancel_claimed(struct transaction *transaction, const char *why)
              transaction->uid, why);
 }
 
+void transaction_forget_roots(struct fusefs *fs, uint64_t number)
+{
+    node_tree_forget_root(fs->nodes, NODE_TREE_TRANSACTION, number);
+    node_tree_forget_root(fs->nodes, NODE_TREE_BASE, number);
+    node_tree_forget_root(fs->nodes, NODE_TREE_SCRATCH, number);
+}
+
 void transaction_cancel(struct transaction *transaction, const char *why)
 {
     struct fusefs *fs = transaction->fs;
@@ -271,7 +280,7 @@ void transaction_cancel(struct transaction *transaction, const char *why)
     if (state != TRANSACTION_OPEN)
         return;
     notify_entry_gone(fs, TRANSACTIONS_INO, transaction->name); /* next time it is the tombstone */
-    node_tree_forget_root(fs->nodes, NODE_TREE_TRANSACTION, transaction->number);
+    transaction_forget_roots(fs, transaction->number);
 }
 
 struct changed_list {
@@ -610,6 +619,8 @@ static void transactions_mkdir(fuse_req_t req, const char *name)
         return;
     }
     rc = list_add(transaction);
+    if (rc != 0)
+        store_txn_put(transaction->txn); /* what is on no list nobody ends */
     if (rc == 0) {
         roots_note_changed(fs, ROOTS_TRANSACTIONS);
         limits_watch(fs);
@@ -633,7 +644,7 @@ static void transactions_rmdir(fuse_req_t req, const char *name)
     const uint64_t number = transaction->number;
     const int rc = transaction_abort(transaction);
     transaction_put(transaction);
-    node_tree_forget_root(fs->nodes, NODE_TREE_TRANSACTION, number); /* the kernel takes the name away itself */
+    transaction_forget_roots(fs, number); /* the kernel takes the name away itself */
     reply_error(req, rc);
 }
 
@@ -701,6 +712,7 @@ void transaction_root_stat(const struct node_tree *tree, struct stat *inout_stat
     const struct transaction_tree *owner = node_tree_owner(tree);
     struct store_txn_info info;
     store_txn_get_info(owner->txn, &info);
+    add_scratch_info(owner->transaction, &info);
     const struct timespec changed = {.tv_sec = info.changed_ns / NANOSECONDS_IN_SECOND,
                                      .tv_nsec = info.changed_ns % NANOSECONDS_IN_SECOND};
     inout_stat->st_mode = ROOT_MODE;

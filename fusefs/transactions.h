@@ -38,8 +38,8 @@ struct transaction {
     enum transaction_state state;
     const char *why; /* it was aborted */
     bool claimed;
-    bool writers_shut_out;           /* guarded by fs->handles_lock */
-    struct transaction *prev, *next; /* fs->transactions */
+    bool writers_shut_out, committed; /* guarded by fs->handles_lock */
+    struct transaction *prev, *next;  /* fs->transactions */
     char name[];
 };
 
@@ -73,6 +73,8 @@ void transaction_unclaim(struct transaction *transaction);
  * until node_tree_forget_root. */
 void transaction_gone(struct transaction *transaction);
 
+/* The kernel has been told of its end: its roots answer as what is below them. */
+void transaction_forget_roots(struct fusefs *fs, uint64_t number);
 /* Aborts it for its user, if it is open: the directory stays, empty, and answers -ECANCELED to all but rmdir and .tblfs/status, which
  * says why (a constant). To be called by a worker (TELL-1). */
 void transaction_cancel(struct transaction *transaction, const char *why);

@@ -274,7 +274,7 @@ void store_changes_free(struct store_changes *changes);
 /* Closes it: 0 and everything is in the live tree and durable; new look-ups see it before this returns. *out_changes is filled then (free
  * it). -EAGAIN: a conflict, see store_txn_each_conflict; -ECANCELED: it was aborted, -ENOENT: it was committed; -ENOSPC, -ENOMEM, -EIO, -EROFS: nothing has
  * happened, it stays open. -EIO after the store failed: it may or may not be durable (store_read_only_reason). Files of its view
- * that are open can be read on; its view takes no changes any more (-ECANCELED). */
+ * that are open can be read on; its view takes no changes any more (-ENOENT; of an aborted one -ECANCELED). */
 int store_txn_commit(struct store_txn *txn, struct store_changes *out_changes) WARN_UNUSED;
 /* Discards it. Files of its view that are open can be read on. Does nothing to one that has ended. */
 void store_txn_abort(struct store_txn *txn);
@@ -292,6 +292,7 @@ struct store_txn_info {
     uint64_t log_bytes;     /* log that cannot be removed because of it */
 };
 void store_txn_get_info(struct store_txn *txn, struct store_txn_info *out_info);
+enum store_txn_state store_txn_state(const struct store_txn *txn);
 /* Open ones, oldest first. Called under a lock: fn must not call the store. Non-zero stops and is handed on. */
 typedef int store_txn_fn(void *arg, const struct store_txn_info *info);
 int store_each_txn(struct store *store, store_txn_fn *fn, void *arg);
@@ -309,6 +310,10 @@ struct store_txn_object {
 typedef int store_txn_object_fn(void *arg, const struct store_txn_object *object);
 int store_txn_each_change(struct store_txn *txn, store_txn_object_fn *fn, void *arg) WARN_UNUSED;
 int store_txn_each_conflict(struct store_txn *txn, store_txn_object_fn *fn, void *arg) WARN_UNUSED;
+
+/* The path of an inode of the transaction's view (or of its base, where it is gone): as in store_txn_object, cut at the front to what fits.
+ * -ENOENT: it never had a name that is known. */
+int store_txn_path(struct store_txn *txn, ino_no ino, char *buffer, size_t capacity) WARN_UNUSED;
 
 /* A table that a commit replaced while it was open: *out_ino is the inode that has its names now (they may be gone by now). The file goes
  * on showing the old version with nlink 0 and takes no writes (-ESTALE). False: it was not replaced. */

@@ -216,7 +216,7 @@ int store_op_replay(struct store *store, struct view *view, const struct op_reco
 int op_begin(struct op_run *run, struct store *store, struct view *view, enum op_type type,
              const struct op_record *replay, unsigned edits, uint64_t content_bytes, uint64_t log_bytes,
              bool has_content) WARN_UNUSED;
-/* -ECANCELED: the transaction has ended. */
+/* -ECANCELED, -ENOENT: the transaction was aborted, closed. */
 int op_enter_gate(struct op_run *run) WARN_UNUSED;
 void op_close_gate(struct op_run *run); /* exclusively, for an operation that forks */
 void op_lock_catalog(struct op_run *run);

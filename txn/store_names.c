@@ -680,8 +680,9 @@ static int plan_destroy(struct op_run *run, void *arg)
 void store_destroy_orphan_or_log(struct store *store, struct view *view, ino_no ino)
 {
     const int rc = store_op_run(store, view, OP_DESTROY, plan_destroy, &ino);
-    if (rc == -ECANCELED) {
-        return; /* of a transaction that has ended, and all that is its own with it */
+    const struct store_txn *txn = txn_of_view(view);
+    if (rc != 0 && txn != NULL && txn_has_ended(txn)) {
+        return; /* and all that is its own with it */
     }
     if (rc != 0) {
         diag_log(store->diag, DIAG_WARNING,

@@ -285,7 +285,11 @@ int store_listxattr(struct store *store, struct view *view, ino_no ino, char *bu
         return rc;
     }
     struct listxattr_arg la = {.buffer = buffer, .capacity = capacity};
-    rc = xattr_scan(view, ino, listxattr_entry, &la);
+    struct inode inode;
+    rc = inode_get(view, ino, &inode);
+    if (rc == 0) {
+        rc = xattr_scan(view, ino, listxattr_entry, &la);
+    }
     store_read_leave(view, &budget);
     if (rc == 0 && capacity != 0 && la.size > capacity) {
         rc = -ERANGE;

@@ -169,7 +169,15 @@ void store_txn_put(struct store_txn *txn)
 
 int txn_check_open(const struct store_txn *txn)
 {
-    return atomic_load(&txn->state) == STORE_TXN_OPEN ? 0 : -ECANCELED;
+    switch ((enum store_txn_state)atomic_load(&txn->state)) {
+    case STORE_TXN_OPEN:
+        return 0;
+    case STORE_TXN_COMMITTED:
+        return -ENOENT; /* nothing was lost */
+    case STORE_TXN_ABORTED:
+    default:
+        return -ECANCELED;
+    }
 }
 
 int txn_flush_removals_before(struct store_txn *txn, enum op_type type)
@@ -306,6 +314,11 @@ struct view *store_txn_base(struct store_txn *txn)
 uint64_t store_txn_number(const struct store_txn *txn)
 {
     return txn->number;
+}
+
+enum store_txn_state store_txn_state(const struct store_txn *txn)
+{
+    return (enum store_txn_state)atomic_load(&txn->state);
 }
 
 static void fill_info(struct store_txn *txn, struct store_txn_info *out_info)

@@ -48,7 +48,11 @@ static inline struct store_txn *txn_of_view(const struct view *view)
     return owner != NULL ? owner->txn : NULL;
 }
 
-/* -ECANCELED: it has ended. The gate is held. */
+static inline bool txn_has_ended(const struct store_txn *txn)
+{
+    return atomic_load(&txn->state) != STORE_TXN_OPEN;
+}
+/* -ECANCELED: it was aborted; -ENOENT: it was closed. The gate is held. */
 int txn_check_open(const struct store_txn *txn) WARN_UNUSED;
 /* Before an operation of that type is begun: logs removals that it has to follow. No lock held. */
 int txn_flush_removals_before(struct store_txn *txn, enum op_type type) WARN_UNUSED;

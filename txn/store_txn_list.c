@@ -101,6 +101,20 @@ static int path_of(struct store_txn *txn, ino_no ino, struct op_bytes name, stru
     return rc;
 }
 
+int store_txn_path(struct store_txn *txn, ino_no ino, char *buffer, size_t capacity)
+{
+    struct path path;
+    const int rc = path_of(txn, ino, (struct op_bytes){0}, &path);
+    if (rc != 0 || capacity == 0) {
+        return rc;
+    }
+    const char *text = path.bytes + path.start;
+    const size_t size = strlen(text);
+    const size_t cut = size < capacity ? 0 : size - (capacity - 1);
+    memcpy(buffer, text + cut, size - cut + 1);
+    return 0;
+}
+
 /* ---- what is listed ---- */
 
 struct object {

@@ -474,6 +474,53 @@ abort_takes_one_call() {
     ok abort_takes_one_call
 }
 
+# Attributes by name and links are what they are now, behind the reply and in the middle of it.
+links_and_attributes_are_never_old() {
+    local i
+    mkdir "$mnt/links"
+    for i in {1..20}; do
+        ln -s "old$i" "$mnt/links/$i"
+        echo old >"$mnt/links/table$i"
+        setfattr -n user.a -v 1 "$mnt/links/table$i"
+    done
+    readlink "$mnt"/links/{1..20} >/dev/null
+    begin one
+    for i in {1..19}; do
+        ln -sf "new$i" "$t/links/$i"
+        echo new >"$t/links/table$i"
+    done
+    rm "$t/links/20"
+    commit
+    same "links" "$(readlink "$mnt"/links/{1..19} | tr '\n' ' ')" "$(printf 'new%s ' {1..19})"
+    if readlink "$mnt/links/20"; then fail "a link that was dropped"; fi
+    same "attributes" "$(getfattr -d "$mnt"/links/table* 2>/dev/null | grep -c '^user.a')" 20
+    rm -r "$mnt/links"
+    ok links_and_attributes_are_never_old
+}
+
+writers_of_an_aborted_one_are_told() {
+    begin one
+    python3 - "$t" <<'END' || fail "see above"
+import errno, os, sys
+t = sys.argv[1]
+fd = os.open(t + "/written", os.O_RDWR | os.O_CREAT)
+os.write(fd, b"row\n")
+os.rmdir(t)
+for name, call in (("write", lambda: os.write(fd, b"x")), ("ftruncate", lambda: os.ftruncate(fd, 0)),
+                   ("fsync", lambda: os.fsync(fd))):
+    try:
+        call()
+        sys.exit(name + ": no error")
+    except OSError as error:
+        if error.errno != errno.ECANCELED:
+            sys.exit(name + ": " + str(error))
+if os.pread(fd, 10, 0) != b"row\n":
+    sys.exit("does not read on")
+END
+    is_gone "$t"
+    ok writers_of_an_aborted_one_are_told
+}
+
 walks_do_not_commit() {
     local where want
     make_tree
@@ -739,6 +786,8 @@ caches_know_of_the_commit
 name_can_be_begun_again
 cwd_inside_sees_that_it_is_gone
 abort_takes_one_call
+links_and_attributes_are_never_old
+writers_of_an_aborted_one_are_told
 walks_do_not_commit
 only_its_owner_and_root_enter
 nobody_changes_through_it_what_he_could_not_change_outside
