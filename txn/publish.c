@@ -230,6 +230,7 @@ int publish_record(struct publish *publish, const struct op_record *record)
     case OP_PUNCH:
         return publish_inode_record(publish, &op, op.ino != record->ino);
     case OP_REMOVE_MANY:
+    case OP_COMMIT: /* carries the last ones */
         return op_records_each(record->data.data, record->data.size, publish_contained, publish);
     case OP_DESTROY:
         return 0; /* what had no name in the transaction went with its last name here */

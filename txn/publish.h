@@ -12,6 +12,9 @@
 
 #include "txn/store_txn.h"
 
+/* Bytes that a merge copies at a time; the budget of a close has room for them. */
+#define MERGE_CHUNK_BYTES (UINT64_C(64) << 10)
+
 /* Something private to the transaction that the live tree takes over. */
 struct hand_over {
     struct relation *relation; /* a reference */

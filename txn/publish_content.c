@@ -95,8 +95,6 @@ static int take_over(struct publish *publish, struct take_over_arg *ta)
 
 /* ---- content, appended behind what others appended ---- */
 
-#define MERGE_CHUNK_BYTES (UINT64_C(64) << 10)
-
 static int merge_under_catalog(struct op_run *run, ino_no ino, struct content_root root, int64_t mtime_ns)
 {
     struct inode inode;

@@ -72,9 +72,17 @@ void recovery_txns_free(struct recovery_txns *txns)
     }
 }
 
-static int note_contained(void *arg, const struct op_record *op)
+/* Reads the log again from its first record to its commit, at `position`. */
+static int read_records(const struct recovery_txns *txns, const struct recovery_txn *txn, lsn_no position,
+                        log_record_fn *fn, void *arg)
 {
-    return txn_set_add(arg, op, false);
+    struct log_reader_options options = *txns->reader;
+    lsn_no end = 0;
+    bool torn = false;
+    options.from = txn->first;
+    options.until = position + 1;
+    options.out_vouched = NULL;
+    return log_read(&options, fn, arg, &end, &torn);
 }
 
 struct note_pages {
@@ -97,21 +105,8 @@ static int note_pages_of(void *arg, lsn_no position, const struct op_record *op)
 static int note_pages(const struct recovery_txns *txns, const struct recovery_txn *txn, lsn_no position)
 {
     struct note_pages np = {.store = txns->store, .number = txn->number};
-    struct log_reader_options options = *txns->reader;
-    lsn_no end = 0;
-    bool torn = false;
-    options.from = txn->first;
-    options.until = position + 1;
-    options.out_vouched = NULL;
-    const int rc = log_read(&options, note_pages_of, &np, &end, &torn);
+    const int rc = read_records(txns, txn, position, note_pages_of, &np);
     return rc == PAGES_ARE_MISSING ? -EBADMSG : rc;
-}
-
-static int note_commit(struct recovery_txns *txns, struct recovery_txn *txn, lsn_no position,
-                       const struct op_record *op)
-{
-    const int rc = op_records_each(op->data.data, op->data.size, note_contained, &txn->set);
-    return rc == 0 && txn->has_pages ? note_pages(txns, txn, position) : rc;
 }
 
 int recovery_txn_note(struct recovery_txns *txns, lsn_no position, const struct op_record *op, bool is_new)
@@ -124,11 +119,9 @@ int recovery_txn_note(struct recovery_txns *txns, lsn_no position, const struct 
     if (txn == NULL) {
         return -ENOMEM;
     }
-    if (op->type == OP_COMMIT) {
-        return note_commit(txns, txn, position, op);
-    }
     txn->has_pages |= op->type == OP_WRITE_PAGES;
-    return txn_set_add(&txn->set, op, false);
+    const int rc = txn_set_add(&txn->set, op, false);
+    return rc == 0 && op->type == OP_COMMIT && txn->has_pages ? note_pages(txns, txn, position) : rc;
 }
 
 struct replay {
@@ -138,11 +131,6 @@ struct replay {
     bool done;
 };
 
-static int publish_one(void *arg, const struct op_record *op)
-{
-    return publish_record(arg, op);
-}
-
 static int replay_record(void *arg, lsn_no position, const struct op_record *op)
 {
     struct replay *replay = arg;
@@ -150,13 +138,8 @@ static int replay_record(void *arg, lsn_no position, const struct op_record *op)
     if (op->txn != replay->number || replay->done) {
         return 0;
     }
-    int rc;
-    if (op->type == OP_COMMIT) {
-        replay->done = true;
-        rc = op_records_each(op->data.data, op->data.size, publish_one, replay->publish);
-    } else {
-        rc = publish_record(replay->publish, op);
-    }
+    replay->done = op->type == OP_COMMIT;
+    const int rc = publish_record(replay->publish, op);
     replay->skipped |= rc == 1;
     if (rc < 0) {
         char text[512];
@@ -207,18 +190,12 @@ int recovery_txn_commit(struct recovery_txns *txns, lsn_no position, const struc
     }
     struct publish publish = {.store = store, .set = &txn->set, .time_ns = op->time_ns, .first_ino = op->ino};
     struct replay replay = {.publish = &publish, .number = op->txn};
-    struct log_reader_options options = *txns->reader;
-    lsn_no end = 0;
-    bool torn = false;
-    options.from = txn->first;
-    options.until = position + 1;
-    options.out_vouched = NULL;
     int rc = copy_orphans(&publish, op);
     if (rc == 0) {
         rc = publish_begin(&publish);
     }
     if (rc == 0) {
-        rc = log_read(&options, replay_record, &replay, &end, &torn);
+        rc = read_records(txns, txn, position, replay_record, &replay);
     }
     if (rc == 0) {
         rc = publish_renumber_all(&publish);

@@ -190,9 +190,9 @@ static void plant_leave_half(struct commit *commit)
 static int close_under_gate(struct commit *commit)
 {
     struct store_txn *txn = commit->txn;
-    const enum store_txn_state state = (enum store_txn_state)atomic_load(&txn->state);
-    if (state != STORE_TXN_OPEN) {
-        return state == STORE_TXN_COMMITTED ? -ENOENT : -ECANCELED;
+    int rc = txn_check_open(txn);
+    if (rc != 0) {
+        return rc;
     }
     if (txn->set.operations == 0) {
         commit->empty = true;
@@ -209,7 +209,7 @@ static int close_under_gate(struct commit *commit)
     }
     commit->publish.time_ns = store_now_ns(commit->store);
     commit->publish.changes->time_ns = commit->publish.time_ns;
-    int rc = PLANT(COMMIT_WITHOUT_CHECK) ? 0 : txn_find_conflicts(txn, first_conflict, NULL);
+    rc = PLANT(COMMIT_WITHOUT_CHECK) ? 0 : txn_find_conflicts(txn, first_conflict, NULL);
     if (rc == 0) {
         plant_open_gate(commit->store);
         rc = build(commit);
@@ -251,7 +251,7 @@ static int reserve(struct commit *commit)
     }
     commit->publish.first_ino = atomic_fetch_add(&store->next_ino, commit->rewritten);
     catalog_frames_needed(commit->edits, &pins, &news);
-    content_frames_needed(UINT64_C(64) << 10, &content_pins, &content_news);
+    content_frames_needed(MERGE_CHUNK_BYTES, &content_pins, &content_news);
     commit->publish.news = news + content_news;
     return frame_budget_take(store->cache, pins + content_pins + 2 * STORE_READ_PINS, news + content_news,
                              &commit->publish.budget);

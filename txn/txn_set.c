@@ -227,7 +227,7 @@ static int add_to_list(struct txn_set *set, const struct op_record *op)
 
 int txn_set_add(struct txn_set *set, const struct op_record *op, bool with_list)
 {
-    if (op->type == OP_REMOVE_MANY) {
+    if (op->type == OP_REMOVE_MANY || op->type == OP_COMMIT) { /* which carries the last ones */
         struct add_arg aa = {.set = set, .with_list = with_list};
         return op_records_each(op->data.data, op->data.size, add_contained, &aa);
     }
