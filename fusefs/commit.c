@@ -94,20 +94,13 @@ static void receipt_lookup(fuse_req_t req, const struct node_identity *dir, cons
     reply_error(req, -ENOENT);
 }
 
-static void receipt_readdir(fuse_req_t req, const struct node_identity *dir, size_t size, uint64_t after, bool plus)
-{
-    struct virtual_listing listing;
-    if (virtual_listing_begin(&listing, req, size, after, plus, dir->ino, TRANSACTIONS_INO))
-        virtual_listing_end(&listing);
-}
-
 const struct virtual_kind receipts_kind = {
     .name_rc = -EPERM,
     .change_rc = -EPERM,
     .getattr = receipt_getattr,
     .setattr = receipt_getattr, /* does nothing, successfully */
     .lookup = receipt_lookup,
-    .readdir = receipt_readdir,
+    .readdir = transactions_readdir_empty,
     .open = receipt_open,
 };
 

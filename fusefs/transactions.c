@@ -685,7 +685,7 @@ static void tombstone_lookup(fuse_req_t req, const struct node_identity *dir, co
         reply_error(req, -ECANCELED);
 }
 
-static void tombstone_readdir(fuse_req_t req, const struct node_identity *dir, size_t size, uint64_t after, bool plus)
+void transactions_readdir_empty(fuse_req_t req, const struct node_identity *dir, size_t size, uint64_t after, bool plus)
 {
     struct virtual_listing listing;
     if (virtual_listing_begin(&listing, req, size, after, plus, dir->ino, TRANSACTIONS_INO))
@@ -697,7 +697,7 @@ const struct virtual_kind tombstones_kind = {
     .change_rc = -ECANCELED,
     .getattr = tombstone_getattr,
     .lookup = tombstone_lookup,
-    .readdir = tombstone_readdir,
+    .readdir = transactions_readdir_empty,
 };
 
 /* ---- its root ---- */

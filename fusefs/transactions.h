@@ -80,7 +80,10 @@ void transaction_forget_roots(struct fusefs *fs, uint64_t number);
 void transaction_cancel(struct transaction *transaction, const char *why);
 
 extern const struct virtual_kind transactions_kind; /* MNT/.txn */
-extern const struct virtual_kind tombstones_kind;   /* $t that was aborted */
+/* Of a directory in MNT/.txn with nothing in it: a tombstone, the receipt of a commit. */
+void transactions_readdir_empty(fuse_req_t req, const struct node_identity *dir, size_t size, uint64_t after,
+                                bool plus);
+extern const struct virtual_kind tombstones_kind; /* $t that was aborted */
 /* $t/.tblfs/base and $t/.tblfs/tmp; each answers. The latter is made when it is first looked up: a directory of a transaction of its own
  * in the store, which is not logged and never committed. */
 void transaction_lookup_base(fuse_req_t req, struct transaction *transaction);

@@ -61,17 +61,6 @@ copy_and_remove() { # ROUND
     done
 }
 
-# At least what was told, and at most one step more; pairs "ROUND COUNT".
-not_behind() { # WHAT GOT WANT
-    local got_round got_count want_round want_count
-    read -r got_round got_count <<<"$2"
-    read -r want_round want_count <<<"$3"
-    [ "$got_round" -gt "$want_round" ] && [ "$got_count" -le 1 ] && return
-    [ "$got_round" -eq "$want_round" ] && [ "$got_count" -ge "$want_count" ] && [ "$got_count" -le $((want_count + 1)) ] &&
-        return
-    fail "$1: got '$2', told '$3'"
-}
-
 verify_rows() { # WORKER
     awk -F '\t' '
         NF != 4 || length($4) != ($3 > 0 ? $3 : 1) || $4 ~ /[^0]/ { print "not whole: " NR; exit }

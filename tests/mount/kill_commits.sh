@@ -39,17 +39,6 @@ leave_open() { # ROUND
     echo never >"$t/never"
 }
 
-# At least what was told, and at most one transaction more.
-not_behind() { # WHAT GOT WANT
-    local got_round got_count want_round want_count
-    read -r got_round got_count <<<"$2"
-    read -r want_round want_count <<<"$3"
-    [ "$got_round" -gt "$want_round" ] && [ "$got_count" -le 1 ] && return
-    [ "$got_round" -eq "$want_round" ] && [ "$got_count" -ge "$want_count" ] && [ "$got_count" -le $((want_count + 1)) ] &&
-        return
-    fail "$1: got '$2', told '$3'"
-}
-
 verify_worker() { # WORKER
     local last table name
     last=$(awk -F '\t' -v w="$1" '

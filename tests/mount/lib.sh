@@ -95,6 +95,17 @@ same() { # WHAT GOT WANT
     [ "$2" = "$3" ] || fail "$1: got '$2', want '$3'"
 }
 
+# At least what was told, and at most one step more; pairs "ROUND COUNT".
+not_behind() { # WHAT GOT WANT
+    local got_round got_count want_round want_count
+    read -r got_round got_count <<<"$2"
+    read -r want_round want_count <<<"$3"
+    [ "$got_round" -gt "$want_round" ] && [ "$got_count" -le 1 ] && return
+    [ "$got_round" -eq "$want_round" ] && [ "$got_count" -ge "$want_count" ] && [ "$got_count" -le $((want_count + 1)) ] &&
+        return
+    fail "$1: got '$2', told '$3'"
+}
+
 checksums() { # DIR: of its files
     (cd "$1" && find . -type f -print0 | sort -z | xargs -0r sha256sum)
 }
