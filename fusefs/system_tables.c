@@ -9,6 +9,8 @@
  * blocks of its own, bytes of log that it keeps, epoch
  *   commits   a line for each commit of this life (the last 10,000), newest last: number, LSN, time, name, user, process, tables, bytes
  *   holders   a line for what keeps old versions: kind, epoch, process (who has a replaced table open; else empty)
+ *   progress   a line for each job that is under way in the background, oldest first: kind, what, done, total (0: not known), unit,
+ * seconds
  *   cache    name, value: the page cache
  *   check    findings of a check of the whole tree, made when it is opened (by root only: it reads everything)
  *
@@ -217,6 +219,22 @@ static int write_holders(struct fusefs *fs, void *arg, FILE *out)
     return rc;
 }
 
+static int write_job(void *arg, const struct store_job_info *info)
+{
+    FILE *out = arg;
+    fprintf(out, "%s\t", info->kind);
+    table_write_printable(out, info->what, strlen(info->what));
+    fprintf(out, "\t%" PRIu64 "\t%" PRIu64 "\t%s\t%.1f\n", info->done, info->total, info->unit,
+            (double)info->running_ns / 1e9);
+    return 0;
+}
+
+static int write_progress(struct fusefs *fs, void *arg, FILE *out)
+{
+    (void)arg;
+    return store_each_job(fs->store, write_job, out);
+}
+
 static int write_cache(struct fusefs *fs, void *arg, FILE *out)
 {
     (void)arg;
@@ -283,7 +301,7 @@ static int write_check(struct fusefs *fs, void *arg, FILE *out)
 static const struct table tables[] = {
     {"status", 0444, write_status},   {"sweeps", 0444, write_sweeps},       {"cache", 0444, write_cache},
     {"check", 0400, write_check},     {"snapshots", 0444, write_snapshots}, {"transactions", 0444, write_transactions},
-    {"commits", 0444, write_commits}, {"holders", 0444, write_holders},
+    {"commits", 0444, write_commits}, {"holders", 0444, write_holders},     {"progress", 0444, write_progress},
 };
 
 static const struct table_directory directory = {

@@ -264,6 +264,7 @@ static struct store *store_make(const struct store_options *options)
     mutex_init(&store->reserve_lock, LOCK_RANK_RESERVE);
     mutex_init(&store->files_lock, LOCK_RANK_FILE_TABLE);
     mutex_init(&store->sweeps_lock, LOCK_RANK_LEAF);
+    mutex_init(&store->jobs_lock, LOCK_RANK_LEAF);
     mutex_init(&store->referenced_lock, LOCK_RANK_LEAF);
     mutex_init(&store->snapshots_lock, LOCK_RANK_SNAPSHOTS);
     mutex_init(&store->txns_lock, LOCK_RANK_SNAPSHOTS);
@@ -318,6 +319,7 @@ static int store_free(struct store *store)
     mutex_destroy(&store->reserve_lock);
     mutex_destroy(&store->files_lock);
     mutex_destroy(&store->sweeps_lock);
+    mutex_destroy(&store->jobs_lock);
     mutex_destroy(&store->referenced_lock);
     mutex_destroy(&store->snapshots_lock);
     mutex_destroy(&store->txns_lock);

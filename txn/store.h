@@ -379,6 +379,18 @@ struct store_sweep {
 typedef int store_sweep_fn(void *arg, const struct store_sweep *sweep);
 int store_each_sweep(struct store *store, store_sweep_fn *fn, void *arg);
 
+/* What takes long and goes on beside everything else, oldest first. Called under a lock: fn must not call the store. Non-zero stops and
+ * is handed on. */
+struct store_job_info {
+    const char *kind;     /* "map", "snapshot", ... */
+    const char *what;     /* it is done to */
+    uint64_t done, total; /* total 0: not known */
+    const char *unit;     /* of both */
+    uint64_t running_ns;
+};
+typedef int store_job_fn(void *arg, const struct store_job_info *info);
+int store_each_job(struct store *store, store_job_fn *fn, void *arg);
+
 struct store_stats {
     uint64_t operations[64]; /* by enum op_type */
     uint64_t checkpoints, sweeps, orphans, open_files;

@@ -119,6 +119,9 @@ struct store {
     uint64_t sweep_count;
     uint64_t sweeps_of[SWEEP_CAUSES];
 
+    struct mutex jobs_lock; /* LOCK_RANK_LEAF */
+    struct store_job *jobs; /* under way, oldest first (txn/store_jobs.h) */
+
     struct mutex snapshots_lock;      /* LOCK_RANK_SNAPSHOTS: the list, names, states, references */
     struct store_snapshot *snapshots; /* open ones and those whose holder is not closed yet */
     _Atomic uint64_t next_txn;        /* number of a snapshot or a transaction */
