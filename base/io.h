@@ -59,8 +59,6 @@ struct io_ops {
     int (*allocate)(struct io_file *file, uint64_t offset_bytes, uint64_t size_bytes); /* grows; new bytes read zero */
     int (*punch)(struct io_file *file, uint64_t offset_bytes, uint64_t size_bytes);
     int (*stat_file)(struct io_file *file, struct io_stat *out_stat);
-    int (*advise_read)(struct io_file *file, uint64_t offset_bytes,
-                       uint64_t size_bytes); /* will be read soon: a hint */
     int (*lock)(struct io_file *file,
                 pid_t *out_holder); /* exclusive until close; -EBUSY: held, *out_holder is by whom, 0 unknown */
 
@@ -131,10 +129,6 @@ static inline int io_punch(struct io_file *file, uint64_t offset_bytes, uint64_t
 static inline int io_stat_file(struct io_file *file, struct io_stat *out_stat)
 {
     return file->dev->ops->stat_file(file, out_stat);
-}
-static inline int io_advise_read(struct io_file *file, uint64_t offset_bytes, uint64_t size_bytes)
-{
-    return file->dev->ops->advise_read(file, offset_bytes, size_bytes);
 }
 static inline int io_lock(struct io_file *file, pid_t *out_holder)
 {

@@ -236,13 +236,6 @@ static int real_stat_file(struct io_file *file, struct io_stat *out_stat)
     return 0;
 }
 
-static int real_advise_read(struct io_file *file, uint64_t offset_bytes, uint64_t size_bytes)
-{
-    if (range_is_too_big(offset_bytes, size_bytes))
-        return -EINVAL;
-    return -posix_fadvise(fd_of(file), (off_t)offset_bytes, (off_t)size_bytes, POSIX_FADV_WILLNEED);
-}
-
 /* The process id that the holder wrote as text at the start of the file; 0 when there is none. The kernel names no
  * holder for locks of open files. */
 static pid_t holder_from_file(int fd)
@@ -425,7 +418,6 @@ static const struct io_ops real_ops = {
     .allocate = real_allocate,
     .punch = real_punch,
     .stat_file = real_stat_file,
-    .advise_read = real_advise_read,
     .lock = real_lock,
     .stat = real_stat,
     .unlink = real_unlink,

@@ -158,9 +158,6 @@ int page_read(struct relation *relation, struct page_ptr ptr, uint8_t type, uint
 int page_read_many(struct relation *relation, const struct page_ptr *ptrs, unsigned count, uint8_t type, uint8_t level,
                    struct frame **out_frames) WARN_UNUSED;
 
-/* Hint: these pages will be read soon. Never fails, never blocks on the disk. */
-void page_prefetch(struct relation *relation, const struct page_ptr *ptrs, unsigned count);
-
 /* Makes a page for a block just allocated; takes a frame from the budget (must have one). Pinned, latched, payload
  * zero, header filled in (used and count 0). The block must not be resident. */
 struct frame *page_new(struct relation *relation, struct frame_budget *budget, struct page_ptr ptr, uint8_t type,

@@ -324,8 +324,6 @@ void registry_init(struct registry *registry, uint32_t max_open_files);
 void registry_destroy(struct bufcache *cache);
 /* Pins the descriptor, opening the file if need be. -EIO: the file is missing or no file, reported. */
 int relation_file_get(struct relation *relation, struct io_file **out_file);
-/* The same only if it is open now; else NULL. */
-struct io_file *relation_file_get_open(struct relation *relation);
 void relation_file_put(struct relation *relation, bool written);
 /* Registry lock held: */
 void relation_list_unsynced_locked(struct relation *relation);

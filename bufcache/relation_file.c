@@ -222,17 +222,6 @@ int relation_file_get(struct relation *relation, struct io_file **out_file)
     return file_get(relation, false, out_file);
 }
 
-struct io_file *relation_file_get_open(struct relation *relation)
-{
-    struct registry *registry = registry_of(relation);
-    mutex_lock(&registry->lock);
-    struct io_file *file = relation->file_busy ? NULL : relation->file;
-    if (file != NULL)
-        relation->file_users++;
-    mutex_unlock(&registry->lock);
-    return file;
-}
-
 void relation_file_put(struct relation *relation, bool written)
 {
     struct registry *registry = registry_of(relation);

@@ -233,7 +233,7 @@ struct store_txn_options {
     struct store_name name; /* for receipts; copied */
     uint32_t uid;           /* who began it, for receipts */
     uint32_t pid;
-    bool scratch; /* for what is never committed: it is not logged, and not listed by store_each_txn */
+    bool scratch; /* for what is never committed: it is not logged */
 };
 /* *out_txn has one reference. -EROFS, -ENOMEM. */
 int store_txn_begin(struct store *store, const struct store_txn_options *options,
@@ -293,9 +293,6 @@ struct store_txn_info {
 };
 void store_txn_get_info(struct store_txn *txn, struct store_txn_info *out_info);
 enum store_txn_state store_txn_state(const struct store_txn *txn);
-/* Open ones, oldest first. Called under a lock: fn must not call the store. Non-zero stops and is handed on. */
-typedef int store_txn_fn(void *arg, const struct store_txn_info *info);
-int store_each_txn(struct store *store, store_txn_fn *fn, void *arg);
 
 /* One object that it changed (fn of store_txn_each_change), or that would conflict if it were closed now (store_txn_each_conflict). Both
  * may be called at any time while it is open; fn is called without locks. */
@@ -321,7 +318,7 @@ bool store_file_replaced(struct store_file *file, ino_no *out_ino);
 /* The epoch of the version that a file of a replaced table shows; 0: it was not replaced. Takes no lock. */
 epoch_no store_file_replaced_at(const struct store_file *file);
 
-/* The last 10,000 commits of this life, oldest first; fn as in store_each_txn. */
+/* The last 10,000 commits of this life, oldest first. Called under a lock: fn must not call the store. Non-zero stops and is handed on. */
 struct store_commit {
     uint64_t number;
     lsn_no lsn;
@@ -334,7 +331,7 @@ struct store_commit {
 typedef int store_commit_fn(void *arg, const struct store_commit *commit);
 int store_each_commit(struct store *store, store_commit_fn *fn, void *arg);
 
-/* What keeps old versions: open transactions, snapshots, replaced tables that are open, checkpoints. fn as in store_each_txn. */
+/* What keeps old versions: open transactions, snapshots, replaced tables that are open, checkpoints. fn as in store_each_commit. */
 #define STORE_HOLDER_OPEN_FILE "open file"
 struct store_holder_info {
     const char *kind;

@@ -346,48 +346,6 @@ void store_txn_get_info(struct store_txn *txn, struct store_txn_info *out_info)
     rwlock_unlock_shared(&txn->view->catalog_lock);
 }
 
-static struct store_txn **refs_of_open(struct store *store, size_t *out_count)
-{
-    mutex_lock(&store->txns_lock);
-    size_t count = 0;
-    for (const struct store_txn *txn = store->txns; txn != NULL; txn = txn->next) {
-        count++;
-    }
-    struct store_txn **txns = calloc(count + 1, sizeof *txns);
-    count = 0;
-    for (struct store_txn *txn = store->txns; txn != NULL && txns != NULL; txn = txn->next) {
-        uint32_t refs = atomic_load(&txn->refs);
-        while (refs != 0 && !atomic_compare_exchange_weak(&txn->refs, &refs, refs + 1)) {
-        }
-        if (refs != 0) { /* else its last reference is being put */
-            txns[count++] = txn;
-        }
-    }
-    mutex_unlock(&store->txns_lock);
-    *out_count = count;
-    return txns;
-}
-
-int store_each_txn(struct store *store, store_txn_fn *fn, void *arg)
-{
-    size_t count = 0;
-    int rc = 0;
-    struct store_txn **txns = refs_of_open(store, &count);
-    if (txns == NULL) {
-        return -ENOMEM;
-    }
-    for (size_t i = 0; i < count; i++) {
-        struct store_txn_info info;
-        if (rc == 0 && !txns[i]->scratch) {
-            store_txn_get_info(txns[i], &info);
-            rc = fn(arg, &info);
-        }
-        store_txn_put(txns[i]);
-    }
-    free(txns);
-    return rc;
-}
-
 static const char *holder_kind_name(enum holder_kind kind)
 {
     switch (kind) {

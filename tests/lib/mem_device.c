@@ -354,11 +354,6 @@ static int mem_stat_file(struct io_file *file, struct io_stat *out_stat)
     return 0;
 }
 
-static int mem_advise_read(struct io_file *file, uint64_t offset_bytes, uint64_t size_bytes)
-{
-    return call_begin_file(file, MEM_CALL_ADVISE, offset_bytes, size_bytes);
-}
-
 static pid_t holder_from_content(const struct mem_inode *inode)
 {
     char text[24] = "";
@@ -585,7 +580,6 @@ static const struct io_ops mem_ops = {
     .allocate = mem_allocate,
     .punch = mem_punch,
     .stat_file = mem_stat_file,
-    .advise_read = mem_advise_read,
     .lock = mem_lock,
     .stat = mem_stat,
     .unlink = mem_unlink,
@@ -664,8 +658,9 @@ void mem_device_counters_reset(struct mem_device *mem)
 const char *mem_call_name(enum mem_call call)
 {
     static const char *const names[MEM_CALL_COUNT] = {
-        "open",   "close", "read",   "write",  "sync",     "sync_filesystem", "truncate", "allocate", "punch", "stat",
-        "advise", "lock",  "unlink", "rename", "make_dir", "remove_dir",      "sync_dir", "list_dir", "space", "random",
+        "open",       "close",    "read",     "write", "sync",   "sync_filesystem", "truncate",
+        "allocate",   "punch",    "stat",     "lock",  "unlink", "rename",          "make_dir",
+        "remove_dir", "sync_dir", "list_dir", "space", "random",
     };
     return names[call];
 }

@@ -30,7 +30,6 @@ enum mem_call {
     MEM_CALL_ALLOCATE,
     MEM_CALL_PUNCH,
     MEM_CALL_STAT, /* by path and by file */
-    MEM_CALL_ADVISE,
     MEM_CALL_LOCK,
     MEM_CALL_UNLINK,
     MEM_CALL_RENAME,

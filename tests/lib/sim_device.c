@@ -377,11 +377,6 @@ static int sim_stat_file(struct io_file *file, struct io_stat *out_stat)
     return io_stat_file(file_of(file)->inner, out_stat);
 }
 
-static int sim_advise_read(struct io_file *file, uint64_t offset_bytes, uint64_t size_bytes)
-{
-    return io_advise_read(file_of(file)->inner, offset_bytes, size_bytes);
-}
-
 static int sim_lock(struct io_file *file, pid_t *out_holder)
 {
     return io_lock(file_of(file)->inner, out_holder);
@@ -486,7 +481,6 @@ static const struct io_ops sim_ops = {
     .allocate = sim_allocate,
     .punch = sim_punch,
     .stat_file = sim_stat_file,
-    .advise_read = sim_advise_read,
     .lock = sim_lock,
     .stat = sim_stat,
     .unlink = sim_unlink,

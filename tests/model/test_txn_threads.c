@@ -225,7 +225,7 @@ static void *read_on(void *arg)
     return NULL;
 }
 
-static int see_transaction(void *arg, const struct store_txn_info *info)
+static int see_holder(void *arg, const struct store_holder_info *info)
 {
     (void)arg;
     (void)info;
@@ -252,7 +252,7 @@ static void *look_after_the_store(void *arg)
             CHECK(crowd, store_check(store) == 0);
             break;
         default:
-            CHECK(crowd, store_each_txn(store, see_transaction, NULL) == 0);
+            CHECK(crowd, store_each_holder(store, see_holder, NULL) == 0);
             store_step(store);
             break;
         }

@@ -270,7 +270,6 @@ static void offsets_beyond_off_t_are_refused(void **state)
     assert_int_equal(io_allocate(file, beyond, 1), -EFBIG);
     assert_int_equal(io_allocate(file, INT64_MAX, 1), -EFBIG);
     assert_int_equal(io_punch(file, INT64_MAX, 2), -EFBIG);
-    assert_int_equal(io_advise_read(file, beyond, 1), -EINVAL);
     assert_int_equal(io_close(file), 0);
 }
 
@@ -295,7 +294,6 @@ static void allocate_keeps_content_and_reads_zero(void **state)
     assert_true(st.allocated_bytes >= sizeof back);
     assert_int_equal(io_sync(file), 0);
     assert_int_equal(io_sync_filesystem(file), 0);
-    assert_int_equal(io_advise_read(file, 0, sizeof back), 0);
     assert_int_equal(io_close(file), 0);
 }
 

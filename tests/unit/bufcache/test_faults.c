@@ -58,7 +58,6 @@ static void read_pages(struct relation *relation)
     struct frame *frames[PAGES];
     for (block_no block = 0; block < PAGES; block++)
         ptrs[block] = ptr_of(block, 5);
-    page_prefetch(relation, ptrs, PAGES);
     if (page_read_many(relation, ptrs, PAGES / 2, LEAF, 0, frames) == 0)
         for (unsigned i = 0; i < PAGES / 2; i++) {
             page_assert_filled(frames[i]);

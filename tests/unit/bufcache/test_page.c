@@ -145,29 +145,6 @@ static void page_read_many_one_damaged_none_pinned(void **state)
     fixture_destroy(fixture);
 }
 
-static void page_prefetch_advises_missing_runs_only(void **state)
-{
-    (void)state;
-    struct fixture *fixture = fixture_create(512);
-    struct relation *relation = fixture_create_relation(fixture, 7, 16);
-    struct page_ptr ptrs[8];
-    fixture_make_pages(fixture, relation, 0, 16, 5);
-    fixture_write_all(fixture);
-    relation_unref(relation);
-    fixture_reopen(fixture, 512);
-    relation = fixture_relation(fixture, 7);
-    for (unsigned i = 0; i < 8; i++)
-        ptrs[i] = ptr_of(i, 5);
-    page_prefetch(relation, ptrs, 8); /* the file is not open: nothing happens */
-    assert_int_equal(fixture_calls(fixture, MEM_CALL_ADVISE), 0);
-    fixture_read_page(relation, ptr_of(3, 5));
-    page_prefetch(relation, ptrs, 8);
-    assert_int_equal(fixture_calls(fixture, MEM_CALL_ADVISE), 2);
-    assert_int_equal(relation_resident(relation), 1);
-    relation_unref(relation);
-    fixture_destroy(fixture);
-}
-
 /* CACHE-1: which states allow the latch. */
 static void page_try_latch_each_state_as_cache_1_says(void **state)
 {
@@ -347,7 +324,6 @@ int main(void)
         cmocka_unit_test(page_read_second_time_is_a_hit),
         cmocka_unit_test(page_read_many_neighbours_in_one_call),
         cmocka_unit_test(page_read_many_one_damaged_none_pinned),
-        cmocka_unit_test(page_prefetch_advises_missing_runs_only),
         cmocka_unit_test(page_try_latch_each_state_as_cache_1_says),
         cmocka_unit_test(page_try_latch_while_being_written_fails),
         cmocka_unit_test(page_discard_dirty_page_never_written),

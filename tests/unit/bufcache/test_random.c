@@ -113,7 +113,6 @@ static void read_many(struct model *model, unsigned r)
     for (block_no block = (block_no)test_random_below(&model->random, BLOCKS); block < BLOCKS && count < 40; block++)
         if (model->blocks[r][block].used)
             ptrs[count++] = model_ptr(model, r, block);
-    page_prefetch(model->relations[r], ptrs, count);
     assert_int_equal(page_read_many(model->relations[r], ptrs, count, LEAF, 0, frames), 0);
     for (unsigned i = 0; i < count; i++) {
         assert_int_equal(frame_version(frames[i]), model->blocks[r][ptrs[i].block].version);
