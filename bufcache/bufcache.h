@@ -88,6 +88,14 @@ int relation_create_file(struct relation *relation) WARN_UNUSED;
  * possible through this call: use relation_file_exists first. Cached after the first call. */
 int relation_file_blocks(struct relation *relation, block_no *out_blocks) WARN_UNUSED;
 int relation_file_exists(struct relation *relation, bool *out_exists) WARN_UNUSED;
+/* The file as the filesystem sees it now, without opening it. One that is missing is all zero. */
+struct relation_file {
+    bool exists;
+    block_no blocks;          /* by its size */
+    uint64_t allocated_bytes; /* less than that: some were punched out */
+    bool sidecar;             /* RELID_fsm stands beside it */
+};
+int relation_look(struct relation *relation, struct relation_file *out_file) WARN_UNUSED;
 /* Preallocates so that the file holds at least `blocks`; ENOSPC shows up here and leaves the file as it was. */
 int relation_extend(struct relation *relation, block_no blocks) WARN_UNUSED;
 /* Cuts the file to `blocks`. Nothing at or above may be resident. */

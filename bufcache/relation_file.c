@@ -277,6 +277,31 @@ int relation_file_exists(struct relation *relation, bool *out_exists)
     return file_look(relation, out_exists);
 }
 
+static int sidecar_look(struct relation *relation, bool *out_exists)
+{
+    char path[PATH_MAX];
+    struct io_stat st;
+    (void)snprintf(path, sizeof path, "%s_fsm", relation->path);
+    const int rc = io_stat(relation->cache->options.dev, path, &st);
+    if (rc < 0 && rc != -ENOENT)
+        return file_error(relation, "stat of its sidecar", rc);
+    *out_exists = rc == 0;
+    return 0;
+}
+
+int relation_look(struct relation *relation, struct relation_file *out_file)
+{
+    struct io_stat st;
+    *out_file = (struct relation_file){.exists = false};
+    const int rc = io_stat(relation->cache->options.dev, relation->path, &st);
+    if (rc < 0 && rc != -ENOENT)
+        return file_error(relation, "stat", rc);
+    if (rc == 0)
+        *out_file = (struct relation_file){
+            .exists = true, .blocks = (block_no)(st.size_bytes / BLOCK_SIZE), .allocated_bytes = st.allocated_bytes};
+    return sidecar_look(relation, &out_file->sidecar);
+}
+
 int relation_create_file(struct relation *relation)
 {
     struct io_file *file;

@@ -12,6 +12,9 @@
  *   progress   a line for each job that is under way in the background, oldest first: kind, what, done, total (0: not known), unit,
  * seconds
  *   cache    name, value: the page cache
+ *   relations   a line for each table of the live tree below a line of names: relation (as its file is named), inode, path, blocks of the file, live
+ * blocks, bytes, fill of its leaves in percent (above 100: it has holes), whether there is a sidecar, free blocks if they are known. An unlinked
+ * table that is open has no path. By who mounted it only: it tells all paths
  *   check    findings of a check of the whole tree, made when it is opened (by root only: it reads everything)
  *
  * Locking: none; each source has its own.
@@ -271,6 +274,36 @@ static int write_cache(struct fusefs *fs, void *arg, FILE *out)
     return 0;
 }
 
+static void write_fill(FILE *out, uint64_t bytes, uint64_t leaves)
+{
+    if (leaves > 0)
+        fprintf(out, "%.0f", 100.0 * (double)bytes / ((double)leaves * PAGE_PAYLOAD_SIZE));
+}
+
+static int write_relation(void *arg, const struct store_relation *relation)
+{
+    FILE *out = arg;
+    if (relation->rel != REL_NONE)
+        fprintf(out, "%016" PRIx64, relation->rel);
+    fprintf(out, "\t%" PRIu64 "\t", relation->ino);
+    table_write_printable(out, relation->path, strlen(relation->path));
+    fprintf(out, "\t%" PRIu32 "\t%" PRIu64 "\t%" PRIu64 "\t", relation->file.blocks, relation->live_blocks,
+            relation->size_bytes);
+    write_fill(out, relation->size_bytes, relation->leaves);
+    fprintf(out, "\t%s\t", relation->file.sidecar ? "yes" : "no");
+    if (relation->free_known)
+        fprintf(out, "%" PRIu32, relation->free_blocks);
+    fputc('\n', out);
+    return ferror(out) ? -ENOMEM : 0;
+}
+
+static int write_relations(struct fusefs *fs, void *arg, FILE *out)
+{
+    (void)arg;
+    fputs("relation\tinode\tpath\tblocks\tlive_blocks\tbytes\tfill\tsidecar\tfree_blocks\n", out);
+    return store_each_relation(fs->store, write_relation, out);
+}
+
 /* Findings of a check, a line each. */
 struct check_lines {
     struct diag diag; /* first: emit gets back to it */
@@ -299,9 +332,11 @@ static int write_check(struct fusefs *fs, void *arg, FILE *out)
 }
 
 static const struct table tables[] = {
-    {"status", 0444, write_status},   {"sweeps", 0444, write_sweeps},       {"cache", 0444, write_cache},
-    {"check", 0400, write_check},     {"snapshots", 0444, write_snapshots}, {"transactions", 0444, write_transactions},
-    {"commits", 0444, write_commits}, {"holders", 0444, write_holders},     {"progress", 0444, write_progress},
+    {"status", 0444, write_status},       {"sweeps", 0444, write_sweeps},
+    {"cache", 0444, write_cache},         {"check", 0400, write_check},
+    {"snapshots", 0444, write_snapshots}, {"transactions", 0444, write_transactions},
+    {"commits", 0444, write_commits},     {"holders", 0444, write_holders},
+    {"progress", 0444, write_progress},   {"relations", 0400, write_relations},
 };
 
 static const struct table_directory directory = {

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define NANOSECONDS_IN_SECOND INT64_C(1000000000)
 
@@ -29,6 +30,8 @@ static void fill_stat(const struct table_directory *dir, ino_no ino, struct stat
         .st_ino = ino,
         .st_mode = directory ? S_IFDIR | 0555 : table_mode(&dir->tables[ino - dir->ino - 1]),
         .st_nlink = directory ? 2 : 1,
+        .st_uid = geteuid(), /* who mounted it may read what is not for all */
+        .st_gid = getegid(),
         .st_atim = now,
         .st_mtim = now,
         .st_ctim = now,

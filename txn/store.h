@@ -340,6 +340,25 @@ struct store_holder_info {
 typedef int store_holder_fn(void *arg, const struct store_holder_info *info);
 int store_each_holder(struct store *store, store_holder_fn *fn, void *arg);
 
+/* ---- tables and their files ---- */
+
+struct store_relation {
+    rel_no rel; /* REL_NONE: nothing was ever written to the table */
+    ino_no ino;
+    const char *path; /* as in store_txn_object, of its first name; "": it was unlinked, and is open */
+    uint64_t size_bytes;
+    uint64_t
+        live_blocks; /* of its tree as it is now; exact for up to CONTENT_FANOUT leaves, and a little too few where inner pages are not full */
+    uint32_t leaves; /* of those, the ones that hold bytes */
+    struct relation_file file;
+    bool free_known; /* its map is ready: */
+    uint32_t free_blocks;
+};
+/* Every table of the live tree, in order of inode numbers. No lock that a writer waits for is held for long, no file is opened, no page of a table
+ * touched; what comes or goes meanwhile may be left out. fn is called without locks; non-zero stops and is handed on. */
+typedef int store_relation_fn(void *arg, const struct store_relation *relation);
+int store_each_relation(struct store *store, store_relation_fn *fn, void *arg) WARN_UNUSED;
+
 /* ---- the rest ---- */
 
 struct store_space {

@@ -270,6 +270,10 @@ int store_warm_inode(struct store *store, struct view *view, ino_no ino) WARN_UN
 int store_warm_name(struct store *store, struct view *view, ino_no parent, struct store_name name) WARN_UNUSED;
 void store_attr_of(const struct inode *inode, struct store_attr *out_attr);
 
+/* ---- store_relations.c ---- */
+/* Pages of the tree, as store_relation has it. */
+uint64_t store_tree_blocks(const struct content_root *root);
+
 /* ---- store_file.c ---- */
 void store_file_free(struct store_file *file);
 /* With the view's catalog lock held exclusively: nobody can open it meanwhile, but the last close may come at any time.

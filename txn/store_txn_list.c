@@ -7,73 +7,14 @@
 #include "txn/store_txn.h"
 
 #include "base/array.h"
+#include "txn/store_path.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 /* ---- paths ---- */
-
-struct path {
-    char bytes[PATH_MAX + STORE_NAME_MAX + 2]; /* filled from the end */
-    size_t start;
-};
-
-static void path_init(struct path *path)
-{
-    path->start = sizeof path->bytes - 1;
-    path->bytes[path->start] = '\0';
-}
-
-static void path_prepend(struct path *path, const void *name, size_t size)
-{
-    const bool more = path->bytes[path->start] != '\0';
-    if (path->start < size + (more ? 1 : 0)) {
-        return; /* longer than any path can be: its end has to do */
-    }
-    if (more) {
-        path->bytes[--path->start] = '/';
-    }
-    path->start -= size;
-    memcpy(path->bytes + path->start, name, size);
-}
-
-struct entry_arg {
-    struct path *path;
-    uint64_t cookie;
-};
-
-static int prepend_entry(void *arg, uint64_t cookie, const char *name, size_t name_size, ino_no ino, uint8_t kind)
-{
-    const struct entry_arg *ea = arg;
-    (void)ino;
-    (void)kind;
-    if (cookie == ea->cookie) {
-        path_prepend(ea->path, name, name_size);
-    }
-    return 1;
-}
-
-/* Puts the path of an inode before what is there. -ENOENT: it has none in this view. The catalog lock is held. */
-static int path_climb(struct view *view, ino_no ino, struct path *path)
-{
-    for (unsigned depth = 0; ino != INO_ROOT && depth < PATH_MAX; depth++) {
-        struct inode inode;
-        int rc = inode_get(view, ino, &inode);
-        if (rc != 0 || inode.name_cookie == 0) {
-            return rc != 0 ? rc : -ENOENT;
-        }
-        struct entry_arg ea = {.path = path, .cookie = inode.name_cookie};
-        rc = dirent_scan(view, inode.parent, inode.name_cookie - 1, prepend_entry, &ea);
-        if (rc < 0) {
-            return rc;
-        }
-        ino = inode.parent;
-    }
-    return 0;
-}
 
 /* Of `ino`, with `name` behind it (may be empty): in the transaction, or else as it was at begin. */
 static int path_of(struct store_txn *txn, ino_no ino, struct op_bytes name, struct path *out_path)
@@ -95,7 +36,7 @@ static int path_of(struct store_txn *txn, ino_no ino, struct op_bytes name, stru
     if (rc == -ENOENT) {
         rc = 0; /* made and removed in the transaction: its name has to do */
     }
-    if (out_path->bytes[out_path->start] == '\0') {
+    if (path_text(out_path)[0] == '\0') {
         path_prepend(out_path, ".", 1);
     }
     return rc;
@@ -108,7 +49,7 @@ int store_txn_path(struct store_txn *txn, ino_no ino, char *buffer, size_t capac
     if (rc != 0 || capacity == 0) {
         return rc;
     }
-    const char *text = path.bytes + path.start;
+    const char *text = path_text(&path);
     const size_t size = strlen(text);
     const size_t cut = size < capacity ? 0 : size - (capacity - 1);
     memcpy(buffer, text + cut, size - cut + 1);
@@ -163,7 +104,7 @@ static int hand_out(struct store_txn *txn, const struct objects *list, store_txn
         struct path path;
         rc = path_of(txn, object->ino, object->name, &path);
         if (rc == 0) {
-            const struct store_txn_object out = {.path = path.bytes + path.start,
+            const struct store_txn_object out = {.path = path_text(&path),
                                                  .did = object->did,
                                                  .outside = object->outside,
                                                  .since_ns = object->since_ns,
