@@ -1,21 +1,19 @@
 /*
  * fusefs/system_tables.c - MNT/.tblfs: tblfs's own tables, read-only TSV.
  *
- *   status   name, value: the daemon, the store, its operations, the requests of the kernel
- *   sweeps   a line for each drop of relations, newest last: time, cause, transaction, relations, mode, tags read,
- * pages discarded, dirty ones among them, microseconds
- *   snapshots   a line for each named snapshot, oldest first: number, name, time of creation, epoch
- *   transactions   a line for each open one, oldest first: number, name, user, process, begin, last change, operations, bytes in
- * blocks of its own, bytes of log that it keeps, epoch
- *   commits   a line for each commit of this life (the last 10,000), newest last: number, LSN, time, name, user, process, tables, bytes
- *   holders   a line for what keeps old versions: kind, epoch, process (who has a replaced table open; else empty)
- *   progress   a line for each job that is under way in the background, oldest first: kind, what, done, total (0: not known), unit,
- * seconds
- *   cache    name, value: the page cache
- *   relations   a line for each table of the live tree below a line of names: relation (as its file is named), inode, path, blocks of the file, live
- * blocks, bytes, fill of its leaves in percent (above 100: it has holes), whether there is a sidecar, free blocks if they are known. An unlinked
- * table that is open has no path. By who mounted it only: it tells all paths
- *   check    findings of a check of the whole tree, made when it is opened (by root only: it reads everything)
+ *   status        the daemon, the store, its operations, the requests of the kernel
+ *   sweeps        each drop of relations, newest last; transaction 0: none; mode: sweep, lookup, none
+ *   snapshots     each named snapshot, oldest first
+ *   transactions  each open one, oldest first; private_bytes: in blocks of its own; log_bytes: log that it keeps
+ *   commits       each commit of this life (the last 10,000), newest last
+ *   holders       what keeps old versions; pid: who has a replaced table open, else empty
+ *   progress      each job that is under way in the background, oldest first; total 0: not known
+ *   cache         the page cache
+ *   relations     each table of the live tree; relation: as its file is named; fill of its leaves in percent (above 100: it has holes); free
+ *                 blocks if they are known; an unlinked table that is open has no path. By who mounted it only: it tells all paths
+ *   check         findings of a check of the whole tree, made when it is opened (by root only: it reads everything)
+ *
+ * Their columns are in `tables` below.
  *
  * Locking: none; each source has its own.
  */
@@ -300,7 +298,6 @@ static int write_relation(void *arg, const struct store_relation *relation)
 static int write_relations(struct fusefs *fs, void *arg, FILE *out)
 {
     (void)arg;
-    fputs("relation\tinode\tpath\tblocks\tlive_blocks\tbytes\tfill\tsidecar\tfree_blocks\n", out);
     return store_each_relation(fs->store, write_relation, out);
 }
 
@@ -332,11 +329,20 @@ static int write_check(struct fusefs *fs, void *arg, FILE *out)
 }
 
 static const struct table tables[] = {
-    {"status", 0444, write_status},       {"sweeps", 0444, write_sweeps},
-    {"cache", 0444, write_cache},         {"check", 0400, write_check},
-    {"snapshots", 0444, write_snapshots}, {"transactions", 0444, write_transactions},
-    {"commits", 0444, write_commits},     {"holders", 0444, write_holders},
-    {"progress", 0444, write_progress},   {"relations", 0400, write_relations},
+    {"status", 0444, TABLE_VALUES, write_status},
+    {"sweeps", 0444,
+     "time\tcause\ttransaction\trelations\tmode\ttags_read\tpages_discarded\tdirty_discarded\tmicroseconds",
+     write_sweeps},
+    {"cache", 0444, TABLE_VALUES, write_cache},
+    {"check", 0400, "finding", write_check},
+    {"snapshots", 0444, "number\tname\tcreated\tepoch", write_snapshots},
+    {"transactions", 0444, "number\tname\tuid\tpid\tbegan\tchanged\toperations\tprivate_bytes\tlog_bytes\tepoch",
+     write_transactions},
+    {"commits", 0444, "number\tlsn\ttime\tname\tuid\tpid\ttables\tbytes", write_commits},
+    {"holders", 0444, "kind\tepoch\tpid", write_holders},
+    {"progress", 0444, "kind\twhat\tdone\ttotal\tunit\tseconds", write_progress},
+    {"relations", 0400, "relation\tinode\tpath\tblocks\tlive_blocks\tbytes\tfill\tsidecar\tfree_blocks",
+     write_relations},
 };
 
 static const struct table_directory directory = {

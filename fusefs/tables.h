@@ -1,7 +1,7 @@
 /*
  * fusefs/tables.h - a virtual directory of read-only TSV files.
  *
- * A table is written when it is opened, and the handle keeps that text. The kernel keeps nothing of it: timeouts are 0,
+ * A table is a line of column names, and then its lines. It is written when it is opened, and the handle keeps that text. The kernel keeps nothing of it: timeouts are 0,
  * reads are direct.
  *
  * Locking: none; what writes a table has its own.
@@ -18,6 +18,7 @@ struct fusefs;
 struct table {
     const char *name;
     mode_t mode;                                           /* with S_IFDIR: a directory, whose lookup is the caller's */
+    const char *columns;                                   /* their names, with tabs between: the first line */
     int (*write)(struct fusefs *fs, void *arg, FILE *out); /* 0 or -errno */
 };
 
@@ -38,6 +39,8 @@ void tables_open(fuse_req_t req, const struct table_directory *dir, const struct
                  struct fuse_file_info *fi);
 
 /* ---- what is written into one ---- */
+
+#define TABLE_VALUES "name\tvalue" /* columns of those that the next two write */
 
 /* UTC, microseconds. */
 void table_write_time(FILE *out, int64_t time_ns);

@@ -227,16 +227,14 @@ int client_transaction_find(const char *given, struct client_transaction *out_tr
 
 static void show_conflicts(const struct client_transaction *transaction)
 {
-    say("%s was not committed, for others changed what it changed (path, what it did, what happened outside, since "
-        "when):",
-        transaction->path);
+    say("%s was not committed, for others changed what it changed:", transaction->path);
     each_line(transaction, "conflicts", "", show_line, NULL);
 }
 
 static void show_writers(const struct client_transaction *transaction)
 {
-    say("%s was not committed, for these files in it are open for writing (path, process):", transaction->path);
-    each_line(transaction, "status", "writer\t", show_line, NULL);
+    say("%s was not committed, for these files in it are open for writing (process, path):", transaction->path);
+    each_line(transaction, "status", "writer.", show_line, NULL);
 }
 
 static const char *why_not_closed(int error)

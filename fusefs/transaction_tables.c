@@ -1,9 +1,9 @@
 /*
  * fusefs/transaction_tables.c - $t/.tblfs: what is in a transaction, computed when it is read, read-only TSV.
  *
- *   status      name, value; a line `writer`, path, pid for each file that is open for writing
- *   changes     a line for each object it changed: path, what it did, size before, size
- *   conflicts   a line for each object on which closing it now would fail: path, what it did, what happened outside, when
+ *   status      its state; `writer.PID` with a path for each file that is open for writing
+ *   changes     each object it changed, and what it did
+ *   conflicts   each object on which closing it now would fail: what it did, what happened outside, and when
  *   base/       the tree as it was at begin
  *   tmp/        scratch tables: never logged, gone when it closes
  *
@@ -28,9 +28,9 @@ static void write_writer(struct store_txn *txn, const struct handle_writer *writ
     char path[PATH_MAX] = "?"; /* it has no name any more */
     if (txn != NULL && store_txn_path(txn, writer->ino, path, sizeof path) != 0)
         (void)snprintf(path, sizeof path, "?");
-    fputs("writer\t", out);
-    table_write_printable(out, path, strlen(path));
-    fprintf(out, "\t%ld\n", (long)writer->pid);
+    char name[32];
+    (void)snprintf(name, sizeof name, "writer.%ld", (long)writer->pid);
+    table_write_text(out, name, path);
 }
 
 static int write_writers(struct fusefs *fs, struct transaction *transaction, FILE *out)
@@ -136,10 +136,13 @@ static int write_conflicts(struct fusefs *fs, void *arg, FILE *out)
 }
 
 static const struct table tables[] = {
-    {"status", 0444, write_status}, {"changes", 0444, write_changes}, {"conflicts", 0444, write_conflicts},
-    {"base", S_IFDIR | 0555, NULL}, {"tmp", S_IFDIR | 0700, NULL},
+    {"status", 0444, TABLE_VALUES, write_status},
+    {"changes", 0444, "path\tdid\tsize_before\tsize", write_changes},
+    {"conflicts", 0444, "path\tdid\toutside\tsince", write_conflicts},
+    {"base", S_IFDIR | 0555, NULL, NULL},
+    {"tmp", S_IFDIR | 0700, NULL, NULL},
 };
-static const struct table tables_of_aborted[] = {{"status", 0444, write_status}};
+static const struct table tables_of_aborted[] = {{"status", 0444, TABLE_VALUES, write_status}};
 
 /* ---- as files ---- */
 

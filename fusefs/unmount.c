@@ -194,8 +194,10 @@ static unsigned show_changed_transactions(const char *mount_point)
     char *line = NULL;
     size_t capacity = 0;
     unsigned count = 0;
-    while (getline(&line, &capacity, file) > 0)
-        count += show_if_changed(line) ? 1u : 0u;
+    if (getline(&line, &capacity, file) > 0) { /* the names of its columns */
+        while (getline(&line, &capacity, file) > 0)
+            count += show_if_changed(line) ? 1u : 0u;
+    }
     free(line);
     (void)fclose(file);
     return count;

@@ -147,10 +147,12 @@ static int check_online(const char *mount_point)
         return EXIT_CANNOT;
     }
     while (getline(&line, &capacity, table) > 0) {
-        clean = lines++ == 0 && strcmp(line, "no damage found\n") == 0;
-        printf("%s: %s", mount_point, line);
+        if (lines++ > 0) { /* behind the names of its columns */
+            clean = lines == 2 && strcmp(line, "no damage found\n") == 0;
+            printf("%s: %s", mount_point, line);
+        }
     }
-    const bool failed = ferror(table) != 0 || lines == 0;
+    const bool failed = ferror(table) != 0 || lines < 2;
     free(line);
     fclose(table);
     return failed ? EXIT_CANNOT : clean ? 0 : EXIT_FINDINGS;

@@ -56,6 +56,11 @@ umount_store() {
     timeout 70 "$TBLFS" umount "$mnt" || fail "cannot unmount"
 }
 
+# rows TABLE: the lines of a table below MNT/.tblfs or $t/.tblfs, without the names of its columns.
+rows() {
+    tail -n +2 "$1"
+}
+
 # status NAME: a line of .tblfs/status.
 status() {
     awk -F '\t' -v name="$1" '$1 == name { print $2 }' "$mnt/.tblfs/status"

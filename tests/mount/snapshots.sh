@@ -177,7 +177,7 @@ snapshot_is_renamed() {
     )
     refuses "No such file" ls "$snap/one"
     same_tree "renamed" "$snap/$newline"
-    same "in the table" "$(cut -f2 "$mnt/.tblfs/snapshots")" "new?line "$'\xff'
+    same "in the table" "$(rows "$mnt/.tblfs/snapshots" | cut -f2)" "new?line "$'\xff'
     mkdir "$snap/two"
     refuses "exists" mv -T "$snap/two" "$snap/$newline"
     refuses "not permitted" mv "$snap/two" "$snap/$newline/" # into it
@@ -189,12 +189,13 @@ snapshot_is_renamed() {
 
 table_lists_snapshots() {
     mkdir "$snap/two"
-    same "names" "$(cut -f2 "$mnt/.tblfs/snapshots" | tr '\n' ' ')" "one two "
-    awk -F '\t' 'NF != 4 || $1 !~ /^[0-9]+$/ || $3 !~ /^20..-..-..T..:..:..\.......Z$/ || $4 !~ /^[0-9]+$/ { exit 1 }
-        $1 <= number || $4 <= at { exit 1 } { number = $1; at = $4 }' "$mnt/.tblfs/snapshots" ||
+    same "names" "$(rows "$mnt/.tblfs/snapshots" | cut -f2 | tr '\n' ' ')" "one two "
+    same "columns" "$(head -n 1 "$mnt/.tblfs/snapshots")" $'number\tname\tcreated\tepoch'
+    rows "$mnt/.tblfs/snapshots" | awk -F '\t' 'NF != 4 || $1 !~ /^[0-9]+$/ || $3 !~ /^20..-..-..T..:..:..\.......Z$/ || $4 !~ /^[0-9]+$/ { exit 1 }
+        $1 <= number || $4 <= at { exit 1 } { number = $1; at = $4 }' ||
         fail "not the table it should be: $(cat "$mnt/.tblfs/snapshots")"
     rmdir "$snap/two"
-    same "names" "$(cut -f2 "$mnt/.tblfs/snapshots" | tr '\n' ' ')" "one "
+    same "names" "$(rows "$mnt/.tblfs/snapshots" | cut -f2 | tr '\n' ' ')" "one "
     ok table_lists_snapshots
 }
 
@@ -225,12 +226,12 @@ readers_go_on_when_it_is_dropped() {
 snapshots_survive_remounts_and_kills() {
     local pid number
     make_tree "$mnt"
-    number=$(cut -f1 "$mnt/.tblfs/snapshots")
+    number=$(rows "$mnt/.tblfs/snapshots" | cut -f1)
     umount_store
     check_store
     mount_store
     same_tree "after a remount" "$snap/one"
-    same "number" "$(cut -f1 "$mnt/.tblfs/snapshots")" "$number"
+    same "number" "$(rows "$mnt/.tblfs/snapshots" | cut -f1)" "$number"
     mkdir "$snap/two" "$snap/three"
     rmdir "$snap/three"
     mv "$snap/two" "$snap/four"
