@@ -8,45 +8,57 @@
 
 #include "base/types.h"
 
+#include <stdio.h>
+
 #define FUSEFS_VERSION "0.1.0"
 
-/* What `tblfs mount` was told. Strings are owned by the structure. */
+#define FUSEFS_SETTINGS_MAX 64u
+
+/* What `tblfs mount` was told. Strings are owned by the structure. Settings (fusefs/settings.c has their meaning) have their
+ * defaults from the start. */
 struct fusefs_options {
     char *data_dir;
     char *mount_point;
-    char *log_path;                  /* NULL: syslog (stderr in the foreground) */
-    uint64_t cache_size_bytes;       /* 0: the store's default */
-    uint32_t checkpoint_interval_ms; /* 0: the store's default */
-    uint64_t checkpoint_log_bytes;   /* 0: the store's default */
-    uint32_t snap_mode;              /* permission bits of MNT/.snap, if given; else 0755 */
-    uint64_t txn_max_bytes;          /* 0: no limit */
-    uint32_t txn_max_age_s;          /* 0: no limit */
-    uint32_t max_threads;            /* 0: max(16, 4 x CPUs) */
-    bool snap_mode_given;
+    char *log_path; /* NULL: syslog (stderr in the foreground) */
+    uint64_t cache_size_bytes;
+    uint64_t checkpoint_interval_s;
+    uint64_t checkpoint_log_bytes;
+    uint64_t snap_mode;     /* permission bits of MNT/.snap */
+    uint64_t txn_max_bytes; /* 0: no limit */
+    uint64_t txn_max_age_s; /* 0: no limit */
+    uint64_t max_threads;   /* 0: max(16, 4 x CPUs) */
     bool allow_other;
     bool read_only;
     bool no_exec;
     bool synchronous; /* every write is an fsync too */
     bool debug;
+    uint8_t sources[FUSEFS_SETTINGS_MAX]; /* of each setting: enum setting_source */
     bool foreground;
     bool create; /* make the store when the data directory is missing or empty */
 };
 
 void fusefs_options_init(struct fusefs_options *options);
 void fusefs_options_free(struct fusefs_options *options);
+/* -ENOMEM: *out_options is as after init. */
+int fusefs_options_copy(const struct fusefs_options *from, struct fusefs_options *out_options) WARN_UNUSED;
 
-#define FUSEFS_ERROR_SIZE 512u
+#define FUSEFS_ERROR_SIZE 1024u
 
 /*
- * Adds a comma-separated list as given with -o ("\," is a comma in a value). `seen` remembers over several calls which
- * options were given, so that repeated and contradictory ones are found; it starts as 0. What mount(8) and fstab add
- * for themselves is dropped. -EINVAL: `error` says what is wrong; -ENOMEM.
+ * Adds a comma-separated list as given with -o ("\," is a comma in a value). Options that were given in an earlier list, or
+ * contradict it, are found. What mount(8) and fstab add for themselves is dropped. -EINVAL: `error` says what is wrong;
+ * -ENOMEM.
  */
-int fusefs_options_parse(struct fusefs_options *options, const char *list, uint64_t *seen,
-                         char error[FUSEFS_ERROR_SIZE]) WARN_UNUSED;
+int fusefs_options_parse(struct fusefs_options *options, const char *list, char error[FUSEFS_ERROR_SIZE]) WARN_UNUSED;
+/* Adds what DATADIR/tblfs.conf says, where -o said nothing. No file: nothing. Errors as above. */
+int fusefs_options_read_conf(struct fusefs_options *options, char error[FUSEFS_ERROR_SIZE]) WARN_UNUSED;
 
 /* One line for each option, for help texts. */
-const char *fusefs_options_help(void);
+void fusefs_options_help(FILE *out);
+
+/* The columns of MNT/.tblfs/settings, and a line for each setting. */
+#define FUSEFS_SETTINGS_COLUMNS "name\tvalue\tdefault\tunit\tmin\tmax\tfrom\tmeaning"
+void fusefs_settings_write(FILE *out, const struct fusefs_options *options);
 
 /*
  * Mounts and serves until unmounted. In the background (the default) it returns as soon as the mount answers, in the

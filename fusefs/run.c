@@ -21,6 +21,7 @@
 
 #define HOLDER_WAIT_MS  60000
 #define HOLDER_RETRY_MS 100
+#define MS_IN_SECOND    1000u
 
 static int refuse(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
@@ -134,27 +135,25 @@ static int check_apart(const struct fusefs_options *options)
     return 0;
 }
 
-static char *copy_or_null(const char *text)
+static int read_conf(struct fusefs_options *options)
 {
-    return text == NULL ? NULL : strdup(text);
+    char error[FUSEFS_ERROR_SIZE];
+    const int rc = fusefs_options_read_conf(options, error);
+    return rc == 0 ? 0 : refuse("%s", rc == -EINVAL ? error : strerror(-rc));
 }
 
 static int resolve(const struct fusefs_options *given, struct fusefs_options *out_options)
 {
-    struct fusefs_options options = *given;
-    options.data_dir = strdup(given->data_dir);
-    options.mount_point = strdup(given->mount_point);
-    options.log_path = copy_or_null(given->log_path);
-    int rc = 0;
-    if (options.data_dir == NULL || options.mount_point == NULL ||
-        (options.log_path == NULL && given->log_path != NULL))
-        rc = refuse("out of memory");
-    if (rc == 0)
-        rc = check_mount_point(&options);
+    struct fusefs_options options;
+    if (fusefs_options_copy(given, &options) != 0)
+        return refuse("out of memory");
+    int rc = check_mount_point(&options);
     if (rc == 0)
         rc = check_data_dir(&options);
     if (rc == 0)
         rc = check_apart(&options);
+    if (rc == 0)
+        rc = read_conf(&options);
     if (rc == 0)
         *out_options = options;
     else
@@ -264,7 +263,7 @@ static int open_store(struct fusefs *fs, int report_fd)
         .cache_size_bytes = fs->options->cache_size_bytes,
         .max_open_files = daemon_raise_open_files(),
         .background = true,
-        .checkpoint_interval_ms = fs->options->checkpoint_interval_ms,
+        .checkpoint_interval_ms = (uint32_t)fs->options->checkpoint_interval_s * MS_IN_SECOND,
         .checkpoint_log_bytes = fs->options->checkpoint_log_bytes,
         .read_only = fs->options->read_only,
     };

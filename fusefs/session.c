@@ -350,7 +350,7 @@ static unsigned thread_count(const struct fusefs_options *options)
     const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     const unsigned wanted = cpus > 0 ? 4 * (unsigned)cpus : 0;
     if (options->max_threads != 0)
-        return options->max_threads;
+        return (unsigned)options->max_threads;
     return wanted > MIN_THREADS ? wanted : MIN_THREADS;
 }
 

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #define NAME_MAX_BYTES 255u
-#define MODE_DEFAULT   0755u
 
 static struct store_name name_of(const char *name)
 {
@@ -40,7 +39,7 @@ void snapshots_init(struct fusefs *fs)
 
 static mode_t directory_mode(struct fusefs *fs)
 {
-    return fs->options->snap_mode_given ? fs->options->snap_mode : MODE_DEFAULT;
+    return (mode_t)fs->options->snap_mode;
 }
 
 struct each {

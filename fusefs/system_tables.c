@@ -9,6 +9,7 @@
  *   holders       what keeps old versions; pid: who has a replaced table open, else empty
  *   progress      each job that is under way in the background, oldest first; total 0: not known
  *   cache         the page cache
+ *   settings      what is set, and by whom: default, tblfs.conf, option
  *   relations     each table of the live tree; relation: as its file is named; fill of its leaves in percent (above 100: it has holes); free
  *                 blocks if they are known; an unlinked table that is open has no path. By who mounted it only: it tells all paths
  *   check         findings of a check of the whole tree, made when it is opened (by root only: it reads everything)
@@ -328,6 +329,13 @@ static int write_check(struct fusefs *fs, void *arg, FILE *out)
     return rc == -EIO ? 0 : rc;
 }
 
+static int write_settings(struct fusefs *fs, void *arg, FILE *out)
+{
+    (void)arg;
+    fusefs_settings_write(out, fs->options);
+    return 0;
+}
+
 static const struct table tables[] = {
     {"status", 0444, TABLE_VALUES, write_status},
     {"sweeps", 0444,
@@ -343,6 +351,7 @@ static const struct table tables[] = {
     {"progress", 0444, "kind\twhat\tdone\ttotal\tunit\tseconds", write_progress},
     {"relations", 0400, "relation\tinode\tpath\tblocks\tlive_blocks\tbytes\tfill\tsidecar\tfree_blocks",
      write_relations},
+    {"settings", 0444, FUSEFS_SETTINGS_COLUMNS, write_settings},
 };
 
 static const struct table_directory directory = {

@@ -1,6 +1,7 @@
 /*
  * tools/main.c - `tblfs`: finds the subcommand; help and version.
  */
+#include "base/nearest.h"
 #include "fusefs/fusefs.h"
 #include "tools/tools.h"
 
@@ -9,8 +10,8 @@
 #include <string.h>
 
 static const struct tool *const tools[] = {
-    &tool_mkfs,     &tool_mount, &tool_umount, &tool_txn,     &tool_commit, &tool_abort,
-    &tool_snapshot, &tool_check, &tool_dump,   &tool_version, &tool_help,
+    &tool_mkfs,     &tool_mount, &tool_umount, &tool_txn,      &tool_commit,  &tool_abort,
+    &tool_snapshot, &tool_check, &tool_dump,   &tool_settings, &tool_version, &tool_help,
 };
 
 const struct tool *tool_find(const char *name)
@@ -20,6 +21,20 @@ const struct tool *tool_find(const char *name)
             return tools[index];
     }
     return NULL;
+}
+
+static const char *name_at(size_t index)
+{
+    return index < ARRAY_COUNT(tools) ? tools[index]->name : NULL;
+}
+
+/* What was meant instead of a command that does not exist, for a message. */
+static const char *hint_for(const char *name)
+{
+    static char hint[64];
+    const char *nearest = nearest_word(name, name_at);
+    (void)snprintf(hint, sizeof hint, nearest == NULL ? "" : " (is it %s?)", nearest);
+    return hint;
 }
 
 int tool_usage_error(const struct tool *tool, const char *fmt, ...)
@@ -52,8 +67,10 @@ static void print_help(const struct tool *tool)
            tool->summary);
     if (tool->help != NULL)
         printf("\n%s", tool->help);
-    if (tool->more_help != NULL)
-        printf("\n%s", tool->more_help());
+    if (tool->more_help != NULL) {
+        printf("\n");
+        tool->more_help(stdout);
+    }
 }
 
 static int help_run(const struct tool *tool, int argc, char **argv)
@@ -66,7 +83,7 @@ static int help_run(const struct tool *tool, int argc, char **argv)
     }
     const struct tool *about = tool_find(argv[1]);
     if (about == NULL)
-        return tool_usage_error(tool, "there is no command '%s'", argv[1]);
+        return tool_usage_error(tool, "there is no command '%s'%s", argv[1], hint_for(argv[1]));
     print_help(about);
     return 0;
 }
@@ -111,7 +128,7 @@ int main(int argc, char **argv)
         return tool_version.run(&tool_version, 1, argv + 1);
     const struct tool *tool = tool_find(argv[1]);
     if (tool == NULL) {
-        fprintf(stderr, "tblfs: there is no command '%s'; 'tblfs help' lists them\n", argv[1]);
+        fprintf(stderr, "tblfs: there is no command '%s'%s; 'tblfs help' lists them\n", argv[1], hint_for(argv[1]));
         return TOOL_EXIT_USAGE;
     }
     if (argc == 3 && is_one_of(argv[2], "-h", "--help")) {

@@ -12,10 +12,10 @@
 
 enum { TAKE_CREATE = 256, TAKE_ABORT_TRANSACTIONS };
 
-static int take_options(const struct tool *tool, struct fusefs_options *options, uint64_t *seen, const char *list)
+static int take_options(const struct tool *tool, struct fusefs_options *options, const char *list)
 {
     char error[FUSEFS_ERROR_SIZE];
-    const int rc = fusefs_options_parse(options, list, seen, error);
+    const int rc = fusefs_options_parse(options, list, error);
     if (rc == -EINVAL)
         return tool_usage_error(tool, "%s", error);
     if (rc != 0) {
@@ -29,7 +29,6 @@ static int take_options(const struct tool *tool, struct fusefs_options *options,
 static int parse_switches(const struct tool *tool, int argc, char **argv, struct fusefs_options *options)
 {
     static const struct option long_options[] = {{"create", no_argument, NULL, TAKE_CREATE}, {NULL, 0, NULL, 0}};
-    uint64_t seen = 0;
     int status = 0;
     opterr = 0;
     for (int option; status == 0 && (option = getopt_long(argc, argv, ":fo:", long_options, NULL)) != -1;) {
@@ -38,7 +37,7 @@ static int parse_switches(const struct tool *tool, int argc, char **argv, struct
             options->foreground = true;
             break;
         case 'o':
-            status = take_options(tool, options, &seen, optarg);
+            status = take_options(tool, options, optarg);
             break;
         case TAKE_CREATE:
             options->create = true;

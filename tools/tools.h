@@ -8,15 +8,17 @@
 
 #include "base/types.h"
 
+#include <stdio.h>
+
 #define TOOL_EXIT_FAILED 1
 #define TOOL_EXIT_USAGE  2
 
 struct tool {
     const char *name;
-    const char *arguments;          /* as in "DATADIR MNT [-o OPTIONS]" */
-    const char *summary;            /* one line */
-    const char *help;               /* paragraphs; may be NULL */
-    const char *(*more_help)(void); /* printed after it; may be NULL */
+    const char *arguments;        /* as in "DATADIR MNT [-o OPTIONS]" */
+    const char *summary;          /* one line */
+    const char *help;             /* paragraphs; may be NULL */
+    void (*more_help)(FILE *out); /* written after it; may be NULL */
     /* argv[0] is the tool's name, NULL ends it. */
     int (*run)(const struct tool *tool, int argc, char **argv);
 };
@@ -28,6 +30,7 @@ extern const struct tool tool_dump;
 extern const struct tool tool_help;
 extern const struct tool tool_mkfs;
 extern const struct tool tool_mount;
+extern const struct tool tool_settings;
 extern const struct tool tool_snapshot;
 extern const struct tool tool_txn;
 extern const struct tool tool_umount;

@@ -1,0 +1,16 @@
+/*
+ * tools/listing.h - a table with tabs, for people or for programs.
+ */
+#ifndef TBLFS_TOOLS_LISTING_H
+#define TBLFS_TOOLS_LISTING_H
+
+#include "base/types.h"
+
+#include <stdio.h>
+
+/* Reads lines of fields with tabs between, the first of which names the columns, and writes them to `out`: in columns below
+ * each other, or (json) as an array with an object for each line, whose numbers are numbers. 0; -EIO: `in` or `out` failed;
+ * -ENOMEM. */
+int listing_write(FILE *in, bool json, FILE *out) WARN_UNUSED;
+
+#endif

@@ -1,0 +1,89 @@
+/*
+ * tools/settings.c - `tblfs settings`: what can be set, and what is set on a mount.
+ */
+#include "fusefs/fusefs.h"
+#include "tools/listing.h"
+#include "tools/tools.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int say(const char *what, int error)
+{
+    fprintf(stderr, "tblfs: %s: %s\n", what, strerror(error));
+    return TOOL_EXIT_FAILED;
+}
+
+/* The settings as they are without a mount: malloc'd text. */
+static char *defaults(void)
+{
+    char *text = NULL;
+    size_t size = 0;
+    struct fusefs_options options;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return NULL;
+    fusefs_options_init(&options);
+    fprintf(out, "%s\n", FUSEFS_SETTINGS_COLUMNS);
+    fusefs_settings_write(out, &options);
+    if (fclose(out) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+static int list_defaults(bool json)
+{
+    char *text = defaults();
+    FILE *in = text == NULL ? NULL : fmemopen(text, strlen(text), "r");
+    const int rc = in == NULL ? -ENOMEM : listing_write(in, json, stdout);
+    if (in != NULL)
+        (void)fclose(in);
+    free(text);
+    return rc == 0 ? 0 : say("settings", -rc);
+}
+
+static int list_mount(const char *mount_point, bool json)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/.tblfs/settings", mount_point);
+    FILE *in = fopen(path, "re");
+    if (in == NULL) {
+        fprintf(stderr, "tblfs: %s: %s (is a store mounted there?)\n", path, strerror(errno));
+        return TOOL_EXIT_FAILED;
+    }
+    const int rc = listing_write(in, json, stdout);
+    (void)fclose(in);
+    return rc == 0 ? 0 : say(path, -rc);
+}
+
+static int settings_run(const struct tool *tool, int argc, char **argv)
+{
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {NULL, 0, NULL, 0}};
+    bool json = false;
+    opterr = 0;
+    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (option != 'j')
+            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+        json = true;
+    }
+    if (argc - optind > 1)
+        return tool_usage_error(tool, "too many arguments");
+    return argc == optind ? list_defaults(json) : list_mount(argv[optind], json);
+}
+
+const struct tool tool_settings = {
+    .name = "settings",
+    .arguments = "[MNT] [--json]",
+    .summary = "Lists what can be set: with defaults, units and what is allowed",
+    .help = "With MNT the values are those of that mount, and `from` says who set them. A setting is given to 'tblfs "
+            "mount'\n"
+            "with -o, or stands in the file tblfs.conf in the data directory, a line each:\n\n"
+            "  cache = 1G        # what is given with -o counts first\n"
+            "  allow_other = yes\n\n"
+            "  --json   as a JSON array of objects\n",
+    .run = settings_run,
+};
