@@ -83,6 +83,11 @@ bool fsm_bitmap_test(const struct fsm_bitmap *bitmap, uint64_t bit)
     return (bitmap->levels[0][bit / WORD_BITS] >> (bit % WORD_BITS) & 1) != 0;
 }
 
+uint64_t fsm_bitmap_word(const struct fsm_bitmap *bitmap, uint64_t word)
+{
+    return bitmap->height == 0 || word >= bitmap->word_counts[0] ? WORD_FULL : bitmap->levels[0][word];
+}
+
 /* BITMAP-1 after a change of word `word` at level 0. */
 static void update_summary(struct fsm_bitmap *bitmap, uint64_t word)
 {

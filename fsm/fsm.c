@@ -1,18 +1,21 @@
 /*
  * fsm/fsm.c - the free map of a relation.
  *
- *     none --fsm_init_empty--> ready
- *     none --first reserve---> not ready --fsm_build_begin--> building --fsm_build_finish--> ready
- *                                  ^                              |                            |
- *                                  +------- fsm_build_abort ------+<----- fsm_build_begin -----+
+ *     none --fsm_init_empty--> ready <--fsm_build_finish-- a build of it --fsm_build_begin-- not ready
+ *     none --first reserve---> not ready                                                       ^
+ *                                                   ready --fsm_doubt------------------------+
+ *
+ * A build changes nothing until its end, and an aborted one nothing at all: the map is used as before meanwhile.
  *
  * FSM-1 to FSM-3: see fsm.h.
- * FSM-4 Bits below known_from may say "used" for a block that is not; a bit that says "free" is always right. The map is
- *       ready when known_from is 0 and no build is under way.
+ * FSM-4 A bit that says "free" is right; one that says "used" is right when the map is ready. So whatever a map knows to be free may be
+ *       handed out, ready or not.
  * FSM-5 reserved <= free_blocks: every promise is backed by a block of the file that is free in the map, so that
  *       allocation cannot fail.
  * FSM-6 Bits at and above file_blocks are set: a search never leaves the file.
  * FSM-7 No used block lies at or above high_water.
+ * FSM-8 `touched` has a bit for each block that was handed out or freed since a build began: there the map itself is right, whatever the
+ *       trees of the fork say.
  *
  * Locking: each map has its own mutex (LOCK_RANK_FSM), held over relation_* calls, which may do I/O: extending a file
  * is what a reserve waits for, and nobody else can use the map meanwhile anyway.
@@ -32,10 +35,12 @@
 #define CHUNK_SHARE      8u /* a chunk is this part of the file */
 #define RUN_CANDIDATES   8u /* runs looked at before the longest is taken */
 
-/* What a build under way collects: one bit for each block below known_from. */
+/* What a build under way collects: one bit for each block that the file had when it began. */
 struct fsm_build {
-    uint64_t *marked; /* some tree reaches it, or it is pinned otherwise */
-    uint64_t *freed;  /* freed since begin: free whatever the trees of the fork say */
+    block_no end;
+    uint64_t doubts;   /* of the map when it began */
+    uint64_t *marked;  /* some tree reaches it, or it is pinned otherwise; at the end: found to be free */
+    uint64_t *touched; /* FSM-8 */
 };
 
 struct fsm_map {
@@ -43,9 +48,11 @@ struct fsm_map {
     bool created;  /* fsm_init_empty made it: a missing file is to be created, not damage */
     bool measured; /* file_blocks is the file's size */
     bool file_missing;
-    bool building;
+    bool ready;      /* FSM-4 */
+    bool ordered;    /* somebody was told to build it (fsm_build_order) */
+    bool building;   /* `build` is there */
+    uint64_t doubts; /* calls of fsm_doubt */
     block_no file_blocks;
-    block_no known_from; /* FSM-4 */
     block_no high_water; /* FSM-7 */
     block_no cursor;     /* where the next search without a hint begins */
     uint32_t free_blocks;
@@ -60,7 +67,7 @@ struct fsm_map {
 static void build_free(struct fsm_build *build)
 {
     free(build->marked);
-    free(build->freed);
+    free(build->touched);
     *build = (struct fsm_build){0};
 }
 
@@ -80,7 +87,7 @@ static struct fsm_map *map_make(bool created)
         return NULL;
     mutex_init(&map->lock, LOCK_RANK_FSM);
     map->created = created;
-    map->known_from = created ? 0 : BLOCK_NONE; /* set for good when the file is measured */
+    map->ready = created;
     map->used.words_read = &map->words_read;
     return map;
 }
@@ -123,7 +130,6 @@ static int map_measure(struct relation *relation, struct fsm_map *map)
         fsm_bitmap_clear(&map->used, 0, blocks);
         map->free_blocks = blocks;
     } else {
-        map->known_from = blocks;
         map->high_water = blocks;
     }
     return 0;
@@ -227,10 +233,19 @@ static block_no next_free(const struct fsm_map *map, block_no from)
     return (block_no)block;
 }
 
+/* FSM-8 */
+static void touch(struct fsm_map *map, block_no first, uint32_t count)
+{
+    const uint64_t end = (uint64_t)first + count;
+    if (map->building && first < map->build.end)
+        fsm_bits_set(map->build.touched, first, (end < map->build.end ? end : map->build.end) - first);
+}
+
 static void take(struct fsm_map *map, block_no first, uint32_t count)
 {
     assert(map->reserved >= count && map->free_blocks >= count);
     fsm_bitmap_set(&map->used, first, count);
+    touch(map, first, count);
     map->free_blocks -= count;
     map->reserved -= count;
     map->cursor = first + count;
@@ -289,34 +304,20 @@ uint32_t fsm_allocate_run(struct relation *relation, block_no hint, uint32_t wan
     return count;
 }
 
-static void free_known(struct fsm_map *map, block_no first, uint32_t count)
-{
-    assert(fsm_bitmap_count(&map->used, first, count) == count);
-    fsm_bitmap_clear(&map->used, first, count);
-    map->free_blocks += count;
-}
-
 void fsm_free(struct relation *relation, block_no first, uint32_t count)
 {
     struct fsm_map *map = relation_map(relation);
     if (map == NULL || count == 0)
         return; /* nothing was believed; the next build finds the blocks free */
     mutex_lock(&map->lock);
-    if (!map->measured)
-        goto out;
-    const uint64_t end = (uint64_t)first + count;
-    assert(end <= map->file_blocks);
-    const uint64_t unknown_end = end < map->known_from ? end : map->known_from;
-    if (first < unknown_end) {
-        if (map->building)
-            fsm_bits_set(map->build.freed, first, unknown_end - first);
-        count -= (uint32_t)(unknown_end - first);
-        first = (block_no)unknown_end;
+    if (map->measured) {
+        assert((uint64_t)first + count <= map->file_blocks);
+        assert(fsm_bitmap_count(&map->used, first, count) == count);
+        fsm_bitmap_clear(&map->used, first, count);
+        touch(map, first, count);
+        map->free_blocks += count;
+        atomic_store_explicit(&map->freed, true, memory_order_relaxed);
     }
-    if (count > 0)
-        free_known(map, first, count);
-    atomic_store_explicit(&map->freed, true, memory_order_relaxed);
-out:
     mutex_unlock(&map->lock);
 }
 
@@ -326,7 +327,7 @@ bool fsm_is_ready(struct relation *relation)
     if (map == NULL)
         return false;
     mutex_lock(&map->lock);
-    const bool ready = map->known_from == 0 && !map->building;
+    const bool ready = map->ready;
     mutex_unlock(&map->lock);
     return ready;
 }
@@ -344,38 +345,52 @@ int fsm_init_empty(struct relation *relation)
 
 /* ---- building from roots ---- */
 
+bool fsm_build_order(struct relation *relation)
+{
+    struct fsm_map *map = map_get(relation, false);
+    if (map == NULL)
+        return false;
+    mutex_lock(&map->lock);
+    const bool ordered = !map->ready && !map->ordered;
+    map->ordered |= ordered;
+    mutex_unlock(&map->lock);
+    return ordered;
+}
+
+void fsm_doubt(struct relation *relation)
+{
+    struct fsm_map *map = relation_map(relation);
+    if (map == NULL)
+        return;
+    mutex_lock(&map->lock);
+    map->ready = false;
+    map->ordered = false;
+    map->doubts++;
+    mutex_unlock(&map->lock);
+}
+
 static int build_allocate(struct fsm_build *build, block_no blocks)
 {
     const size_t words = (size_t)blocks / 64 + 1;
     build->marked = calloc(words, sizeof(uint64_t));
-    build->freed = calloc(words, sizeof(uint64_t));
-    if (build->marked != NULL && build->freed != NULL)
+    build->touched = calloc(words, sizeof(uint64_t));
+    if (build->marked != NULL && build->touched != NULL)
         return 0;
     build_free(build);
     return -ENOMEM;
 }
 
-/* Promises given before stay good: new blocks at the end back them. May fail, and then nothing is forgotten. */
 static int build_begin_locked(struct relation *relation, struct fsm_map *map)
 {
     if (map->building)
         return -EBUSY;
     int err = map_measure(relation, map);
+    if (err == 0)
+        err = build_allocate(&map->build, map->file_blocks);
     if (err != 0)
         return err;
-    const block_no blocks = map->file_blocks;
-    err = build_allocate(&map->build, blocks);
-    if (err == 0 && map->reserved > 0)
-        err = map_extend(relation, map, map->reserved);
-    if (err != 0) {
-        build_free(&map->build);
-        return err;
-    }
-    fsm_bitmap_set(&map->used, 0, blocks);
-    map->free_blocks = map->file_blocks - blocks;
-    map->known_from = blocks;
-    map->high_water = blocks;
-    map->cursor = blocks;
+    map->build.end = map->file_blocks;
+    map->build.doubts = map->doubts;
     map->building = true;
     return 0;
 }
@@ -399,47 +414,122 @@ int fsm_build_used(struct relation *relation, block_no first, uint32_t count)
     mutex_lock(&map->lock);
     assert(map->building);
     const uint64_t end = (uint64_t)first + count;
+    const block_no build_end = map->build.end;
     if (end > map->file_blocks)
         err = -EIO;
-    else if (first < map->known_from) /* what lies behind was allocated since, and is known */
-        fsm_bits_set(map->build.marked, first, (end < map->known_from ? end : map->known_from) - first);
+    else if (first < build_end) /* what lies behind was allocated since, and is known */
+        fsm_bits_set(map->build.marked, first, (end < build_end ? end : build_end) - first);
     mutex_unlock(&map->lock);
     return err;
 }
 
-/* Clears the bits below known_from that no tree reached. Returns how many. */
-static uint32_t build_merge(struct fsm_map *map)
+/* Bits of one word that a build has a say in. */
+static uint64_t build_mask(const struct fsm_build *build, uint64_t first)
 {
-    uint32_t found = 0;
-    for (uint64_t first = 0; first < map->known_from; first += 64) {
-        const uint64_t left = map->known_from - first;
-        const uint64_t valid = left >= 64 ? UINT64_MAX : (UINT64_C(1) << left) - 1;
-        uint64_t unused = (~map->build.marked[first / 64] | map->build.freed[first / 64]) & valid;
-        found += (uint32_t)__builtin_popcountll(unused);
-        while (unused != 0) {
-            const unsigned shift = (unsigned)__builtin_ctzll(unused);
-            const uint64_t shifted = unused >> shift;
-            const unsigned run = ~shifted == 0 ? 64 : (unsigned)__builtin_ctzll(~shifted);
-            fsm_bitmap_clear(&map->used, first + shift, run);
-            unused &= run + shift >= 64 ? 0 : UINT64_MAX << (run + shift);
-        }
-    }
-    return found;
+    const uint64_t left = build->end - first;
+    const uint64_t valid = left >= 64 ? UINT64_MAX : (UINT64_C(1) << left) - 1;
+    return valid & ~build->touched[first / 64];
 }
 
-void fsm_build_finish(struct relation *relation)
+typedef void run_fn(void *arg, block_no first, uint32_t count);
+
+/* Calls fn for each run of set bits of one word. */
+static void each_run_of_word(uint64_t bits, block_no first, run_fn *fn, void *arg)
+{
+    while (bits != 0) {
+        const unsigned shift = (unsigned)__builtin_ctzll(bits);
+        const uint64_t shifted = bits >> shift;
+        const unsigned run = ~shifted == 0 ? 64 : (unsigned)__builtin_ctzll(~shifted);
+        fn(arg, first + shift, run);
+        bits &= run + shift >= 64 ? 0 : UINT64_MAX << (run + shift);
+    }
+}
+
+static void discard_run(void *arg, block_no first, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        page_discard(arg, first + i);
+}
+
+static void release_run(void *arg, block_no first, uint32_t count)
+{
+    struct fsm_map *map = arg;
+    fsm_bitmap_clear(&map->used, first, count);
+    map->free_blocks += count;
+    atomic_store_explicit(&map->freed, true, memory_order_relaxed);
+}
+
+static void withdraw_run(void *arg, block_no first, uint32_t count)
+{
+    struct fsm_map *map = arg;
+    fsm_bitmap_set(&map->used, first, count);
+    map->free_blocks -= count;
+}
+
+/* What some tree reaches and the map has as free. Such a tree is damaged, but its blocks are not handed out: FSM-1. */
+static uint32_t count_contradictions(const struct fsm_map *map)
+{
+    const struct fsm_build *build = &map->build;
+    uint32_t count = 0;
+    for (uint64_t first = 0; first < build->end; first += 64)
+        count += (uint32_t)__builtin_popcountll(build->marked[first / 64] & build_mask(build, first) &
+                                                ~fsm_bitmap_word(&map->used, first / 64));
+    return count;
+}
+
+/* Withdraws what is contradicted, and turns `marked` into what was found to be free. */
+static void build_find_free(struct fsm_map *map)
+{
+    struct fsm_build *build = &map->build;
+    for (uint64_t first = 0; first < build->end; first += 64) {
+        uint64_t *marked = &build->marked[first / 64];
+        const uint64_t used = fsm_bitmap_word(&map->used, first / 64);
+        const uint64_t mask = build_mask(build, first);
+        each_run_of_word(*marked & ~used & mask, (block_no)first, withdraw_run, map);
+        *marked = ~*marked & used & mask;
+    }
+}
+
+static int build_judge(struct relation *relation, struct fsm_map *map)
+{
+    int err = 0;
+    mutex_lock(&map->lock);
+    assert(map->building);
+    const uint32_t contradictions = count_contradictions(map);
+    if (contradictions > 0)
+        err = diag_damage(relation_diag(relation), relation_file_path(relation), BLOCK_NONE, "free map",
+                          "%u blocks that a tree reaches were free", contradictions);
+    if (map->free_blocks - map->reserved >= contradictions)
+        err = 0;
+    if (err == 0)
+        build_find_free(map);
+    mutex_unlock(&map->lock);
+    return err;
+}
+
+int fsm_build_finish(struct relation *relation)
 {
     struct fsm_map *map = relation_map(relation);
     assert(map != NULL);
+    const int err = build_judge(relation, map);
+    if (err != 0) {
+        fsm_build_abort(relation);
+        return err;
+    }
+    struct fsm_build *build = &map->build; /* of the caller until `building` is false; touched changes under the lock */
+    for (uint64_t first = 0; first < build->end; first += 64)
+        each_run_of_word(build->marked[first / 64], (block_no)first, discard_run, relation);
     mutex_lock(&map->lock);
-    assert(map->building);
-    map->free_blocks += build_merge(map);
-    map->known_from = 0;
+    for (uint64_t first = 0; first < build->end; first += 64)
+        each_run_of_word(build->marked[first / 64] & build_mask(build, first), (block_no)first, release_run, map);
+    map->ready = map->doubts == build->doubts;
+    map->ordered = map->ordered && !map->ready;
     map->building = false;
     map->high_water = (block_no)fsm_bitmap_end_of_set(&map->used, map->file_blocks);
     map->cursor = 0;
-    build_free(&map->build);
+    build_free(build);
     mutex_unlock(&map->lock);
+    return 0;
 }
 
 void fsm_build_abort(struct relation *relation)
@@ -449,8 +539,6 @@ void fsm_build_abort(struct relation *relation)
     mutex_lock(&map->lock);
     assert(map->building);
     map->building = false;
-    if (map->known_from == 0)
-        map->known_from = map->file_blocks; /* an empty file was begun on: nothing is known of what grew since */
     build_free(&map->build);
     mutex_unlock(&map->lock);
 }
@@ -526,7 +614,7 @@ int fsm_trim(struct relation *relation, uint32_t keep_blocks, uint32_t *out_bloc
         return 0;
     int err = 0;
     mutex_lock(&map->lock);
-    if (map->measured && map->known_from == 0 && !map->building && !map->file_missing) {
+    if (map->measured && !map->building && !map->file_missing) {
         atomic_store_explicit(&map->freed, false, memory_order_relaxed);
         err = trim_locked(relation, map, keep_blocks, out_blocks_cut);
     }

@@ -9,10 +9,11 @@
  * FSM-2 A damaged, missing, foreign or oversized sidecar is never an error.
  * FSM-3 A map is built from roots: fsm_build_begin, fsm_build_used for each block that some tree reaches (or that is
  *       pinned otherwise), fsm_build_finish. Blocks allocated or freed meanwhile are accounted for. Until it is ready
- *       the relation allocates at the end of its file.
+ *       the relation allocates what was freed since the map was made, and else at the end of its file.
  *
- * A relation has no map until fsm_init_empty, fsm_build_begin or the first fsm_reserve makes one; a map made by the
- * last two starts not ready. It lives as long as the in-core relation: whoever writes a relation keeps a reference.
+ * A relation has no map until fsm_init_empty, fsm_build_order, fsm_build_begin or the first fsm_reserve makes one; a map
+ * made by the last three starts not ready. It lives as long as the in-core relation: whoever writes a relation keeps a
+ * reference.
  *
  * Locks: each call takes the map's own lock (LOCK_RANK_FSM) and may call relation_* inside. All are thread-safe.
  */
@@ -37,16 +38,24 @@ uint32_t fsm_allocate_run(struct relation *relation, block_no hint, uint32_t wan
 /* The blocks are free (they must be allocated). */
 void fsm_free(struct relation *relation, block_no first, uint32_t count);
 
-/* FSM-3. begin makes the map forget what it believed; between begin and finish allocation goes to the end. A relation
+/* FSM-3. The map is used meanwhile as before, and is ready after finish. The caller forks behind begin, with no operation between its
+ * allocations and its end, and marks what the fork or a holder reaches, or what was pinned otherwise at the fork. A relation
  * that was just created needs no build: fsm_init_empty. */
-bool fsm_is_ready(struct relation *relation);
+bool fsm_is_ready(struct relation *relation);              /* what is not used is known to be free */
 int fsm_init_empty(struct relation *relation) WARN_UNUSED; /* new relation: nothing is used. -ENOMEM */
+/* True, once: the map is not ready, and the caller has it built. */
+bool fsm_build_order(struct relation *relation);
+/* Something that used blocks is gone without saying which: a ready map is none any more. Of a build under way too. */
+void fsm_doubt(struct relation *relation);
 int fsm_build_begin(struct relation *relation)
-    WARN_UNUSED; /* -EIO: the file cannot be measured; -EBUSY: one is under way */
+    WARN_UNUSED; /* -EIO: the file cannot be measured; -EBUSY: one is under way; -ENOMEM */
 int fsm_build_used(struct relation *relation, block_no first,
                    uint32_t count) WARN_UNUSED; /* -EIO: beyond the end of the file */
-void fsm_build_finish(struct relation *relation);
-void fsm_build_abort(struct relation *relation); /* map stays not ready */
+/* Pages of blocks that were found to be free leave the cache. -EIO, reported: blocks that are marked were free, and some of them are
+ * promised; then the map is as it was. */
+int fsm_build_finish(struct relation *relation) WARN_UNUSED;
+void fsm_build_abort(
+    struct relation *relation); /* the map is as it was, and no build is ordered again until fsm_doubt */
 
 struct fsm_stats {
     block_no file_blocks;

@@ -26,6 +26,8 @@ void fsm_bitmap_free(struct fsm_bitmap *bitmap);
 /* Room for at least `bits`; new bits are set. -ENOMEM: nothing changed. */
 int fsm_bitmap_grow(struct fsm_bitmap *bitmap, uint64_t bits) WARN_UNUSED;
 bool fsm_bitmap_test(const struct fsm_bitmap *bitmap, uint64_t bit);
+/* 64 bits from bit 64 * word on; beyond the bitmap all are set. */
+uint64_t fsm_bitmap_word(const struct fsm_bitmap *bitmap, uint64_t word);
 void fsm_bitmap_set(struct fsm_bitmap *bitmap, uint64_t first, uint64_t count);
 void fsm_bitmap_clear(struct fsm_bitmap *bitmap, uint64_t first, uint64_t count);
 /* Bits in [first, first + count) that are set. */

@@ -178,14 +178,13 @@ static int build_add_catalog(void *arg, struct view *view)
     return block_set_add_catalog(build->set, build->store->diag, &view->root);
 }
 
-/* Hands the set to the map, run by run. What is free now may still be in the cache: a version that is gone was read. */
+/* Hands the set to the map, run by run. */
 static int build_hand_over(const struct block_set *set)
 {
     int rc = 0;
     block_no block = 0;
     while (block < set->blocks && rc == 0) {
         if (!block_set_has(set, block)) {
-            page_discard(set->relation, block);
             block++;
             continue;
         }
@@ -223,7 +222,7 @@ static int build_map(struct store *store, struct relation *relation, ino_no firs
         rc = build_hand_over(&set);
     }
     if (rc == 0) {
-        fsm_build_finish(relation);
+        rc = fsm_build_finish(relation);
     } else {
         fsm_build_abort(relation);
     }

@@ -252,17 +252,24 @@ static void allocate_steady_state_reads_bounded_words(void **state)
     assert_int_equal(stats_of(f).file_blocks, blocks);
 }
 
-static void map_not_ready_allocates_behind_the_end(void **state)
+static void map_not_ready_allocates_behind_the_end_and_what_was_freed(void **state)
 {
     struct fixture *f = *state;
     reopen_with_file(f, 40);
     assert_int_equal(allocate_one(f, 0), 40);
     assert_false(fsm_is_ready(f->relation));
     assert_true(fsm_is_used(f->relation, 3));
-    fsm_free(f->relation, 3, 1); /* believed used until a build says otherwise */
     assert_int_equal(allocate_one(f, 0), 41);
-    fsm_free(f->relation, 40, 1); /* known */
+    fsm_free(f->relation, 40, 1);
+    fsm_free(f->relation, 3, 1);
+    assert_int_equal(allocate_one(f, 0), 3);
     assert_int_equal(allocate_one(f, 0), 40);
+    assert_false(fsm_is_ready(f->relation));
+}
+
+static void build_finish(struct fixture *f)
+{
+    assert_int_equal(fsm_build_finish(f->relation), 0);
 }
 
 static void build_finds_what_is_not_used(void **state)
@@ -276,7 +283,7 @@ static void build_finds_what_is_not_used(void **state)
     assert_int_equal(fsm_build_used(f->relation, 199, 2), -EIO);
     assert_int_equal(fsm_build_used(f->relation, BLOCK_NONE, 1), -EIO);
     assert_false(fsm_is_ready(f->relation));
-    fsm_build_finish(f->relation);
+    build_finish(f);
     assert_true(fsm_is_ready(f->relation));
     assert_int_equal(stats_of(f).free_blocks, 50);
     assert_int_equal(allocate_one(f, 0), 100);
@@ -284,28 +291,25 @@ static void build_finds_what_is_not_used(void **state)
     assert_int_equal(file_blocks(f), 200);
 }
 
-static void build_keeps_promises_given_before(void **state)
+static void build_forgets_nothing_meanwhile(void **state)
 {
     struct fixture *f = *state;
+    block_no first = 0;
     assert_int_equal(fsm_init_empty(f->relation), 0);
     assert_int_equal(fsm_reserve(f->relation, 100), 0);
-    assert_int_equal(fsm_allocate(f->relation, 0), 0);
+    assert_int_equal(fsm_allocate_run(f->relation, 0, 60, &first), 60);
+    fsm_free(f->relation, 10, 1);
     assert_int_equal(fsm_build_begin(f->relation), 0);
-    for (block_no i = 0; i < 99; i++)
-        assert_int_equal(fsm_allocate(f->relation, 0), 100 + i);
-    fsm_build_finish(f->relation);
-    assert_int_equal(stats_of(f).used_blocks, 99);
-}
-
-static void build_without_room_for_promises_forgets_nothing(void **state)
-{
-    struct fixture *f = *state;
-    assert_int_equal(fsm_init_empty(f->relation), 0);
-    assert_int_equal(fsm_reserve(f->relation, 100), 0);
-    mem_device_set_capacity(f->mem, mem_device_used_bytes(f->mem));
-    assert_int_equal(fsm_build_begin(f->relation), -ENOSPC);
     assert_true(fsm_is_ready(f->relation));
-    assert_int_equal(fsm_allocate(f->relation, 0), 0);
+    assert_int_equal(fsm_allocate(f->relation, 0), 10);
+    for (block_no i = 61; i < 100; i++)
+        assert_int_equal(fsm_allocate(f->relation, 50), i - 1);
+    assert_int_equal(file_blocks(f), 100);
+    assert_int_equal(fsm_build_used(f->relation, 0, 50), 0); /* 50 to 59 are gone without a word */
+    build_finish(f);
+    assert_int_equal(stats_of(f).used_blocks, 50 + 39);
+    assert_false(fsm_is_used(f->relation, 55));
+    assert_int_equal(allocate_one(f, 40), 50);
 }
 
 static void build_honours_frees_and_allocations_meanwhile(void **state)
@@ -319,27 +323,36 @@ static void build_honours_frees_and_allocations_meanwhile(void **state)
     fsm_free(f->relation, dropped, 1);
     fsm_free(f->relation, 5, 1);
     fsm_free(f->relation, 20, 1);
+    fsm_free(f->relation, 30, 1);
     assert_int_equal(fsm_build_used(f->relation, 20, 1), 0);
-    fsm_build_finish(f->relation);
+    assert_int_equal(allocate_one(f, 30), 30); /* no tree of the fork has it */
+    build_finish(f);
     assert_true(fsm_is_used(f->relation, kept));
     assert_false(fsm_is_used(f->relation, dropped));
     assert_false(fsm_is_used(f->relation, 5));
     assert_false(fsm_is_used(f->relation, 20));
+    assert_true(fsm_is_used(f->relation, 30));
     assert_true(fsm_is_used(f->relation, 4));
-    assert_int_equal(stats_of(f).used_blocks, 10);
+    assert_int_equal(stats_of(f).used_blocks, 11);
 }
 
-static void build_aborted_leaves_map_not_ready(void **state)
+static void build_aborted_leaves_map_as_it_was(void **state)
 {
     struct fixture *f = *state;
     reopen_with_file(f, 100);
+    assert_true(fsm_build_order(f->relation));
     assert_int_equal(fsm_build_begin(f->relation), 0);
     fsm_build_abort(f->relation);
     assert_false(fsm_is_ready(f->relation));
+    assert_false(fsm_build_order(f->relation));
     assert_int_equal(allocate_one(f, 0), 100);
     assert_int_equal(fsm_build_begin(f->relation), 0);
     assert_int_equal(fsm_build_used(f->relation, 100, 1), 0);
-    fsm_build_finish(f->relation);
+    build_finish(f);
+    assert_int_equal(stats_of(f).used_blocks, 1);
+    assert_int_equal(fsm_build_begin(f->relation), 0);
+    fsm_build_abort(f->relation);
+    assert_true(fsm_is_ready(f->relation));
     assert_int_equal(stats_of(f).used_blocks, 1);
 }
 
@@ -348,11 +361,67 @@ static void build_empty_relation_is_ready_after_finish(void **state)
     struct fixture *f = *state;
     assert_int_equal(fsm_init_empty(f->relation), 0);
     assert_int_equal(fsm_build_begin(f->relation), 0);
-    assert_false(fsm_is_ready(f->relation));
     const block_no block = allocate_one(f, 0);
-    fsm_build_finish(f->relation);
+    build_finish(f);
     assert_true(fsm_is_ready(f->relation));
     assert_true(fsm_is_used(f->relation, block));
+}
+
+static void build_is_ordered_once_until_it_is_done_or_doubted(void **state)
+{
+    struct fixture *f = *state;
+    reopen_with_file(f, 100);
+    assert_true(fsm_build_order(f->relation));
+    assert_false(fsm_build_order(f->relation));
+    assert_int_equal(fsm_build_begin(f->relation), 0);
+    build_finish(f);
+    assert_false(fsm_build_order(f->relation)); /* it is ready */
+    fsm_doubt(f->relation);
+    assert_false(fsm_is_ready(f->relation));
+    assert_true(fsm_build_order(f->relation));
+    assert_int_equal(fsm_build_begin(f->relation), 0);
+    fsm_doubt(f->relation); /* of what is being built as well */
+    build_finish(f);
+    assert_false(fsm_is_ready(f->relation));
+    assert_true(fsm_build_order(f->relation));
+}
+
+static void doubted_map_hands_out_what_it_knows_to_be_free(void **state)
+{
+    struct fixture *f = *state;
+    block_no first = 0;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    fsm_doubt(f->relation);
+    assert_int_equal(fsm_reserve(f->relation, 60), 0);
+    assert_int_equal(fsm_allocate_run(f->relation, 0, 60, &first), 60);
+    fsm_free(f->relation, 20, 2);
+    fsm_doubt(f->relation);
+    assert_int_equal(allocate_one(f, 0), 20);
+    assert_int_equal(stats_of(f).free_blocks, 1);
+}
+
+/* A damaged tree may lead to any block: what it has is not handed out. */
+static void build_contradicted_by_a_tree_withdraws_what_is_not_promised(void **state)
+{
+    struct fixture *f = *state;
+    block_no first = 0;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, 50), 0);
+    assert_int_equal(fsm_allocate_run(f->relation, 0, 40, &first), 40);
+    fsm_unreserve(f->relation, 8);
+    assert_int_equal(fsm_build_begin(f->relation), 0);
+    assert_int_equal(fsm_build_used(f->relation, 0, 45), 0);
+    assert_int_equal(f->diag.damage_count, 0);
+    build_finish(f);
+    assert_int_equal(f->diag.damage_count, 1);
+    assert_int_equal(stats_of(f).free_blocks, 5);
+    assert_true(fsm_is_used(f->relation, 44));
+    assert_int_equal(fsm_build_begin(f->relation), 0);
+    assert_int_equal(fsm_build_used(f->relation, 0, 49), 0);
+    assert_int_equal(fsm_build_finish(f->relation), -EIO); /* two are promised, one is left */
+    assert_int_equal(stats_of(f).free_blocks, 5);
+    assert_int_equal(fsm_allocate(f->relation, 0), 45);
+    assert_int_equal(fsm_allocate(f->relation, 0), 46);
 }
 
 static void trim_cuts_free_blocks_at_the_end_only(void **state)
@@ -434,23 +503,26 @@ static void trim_failing_changes_nothing(void **state)
 
 #define MODEL_BLOCKS 40000u
 
+/* What a block is to the model. */
+enum { FREE, USED, LOST }; /* lost: nothing uses it any more, and nobody told the map */
+
 struct model {
     struct fixture *f;
     struct test_random random;
-    uint8_t used[MODEL_BLOCKS];
-    uint8_t pinned[MODEL_BLOCKS]; /* used when the build began */
-    uint32_t used_count;
-    bool building;
+    uint8_t state[MODEL_BLOCKS];
+    uint8_t at_begin[MODEL_BLOCKS]; /* of the build under way */
+    uint8_t touched[MODEL_BLOCKS];  /* since then */
+    uint32_t used_count, lost_count;
+    bool building, ready, ready_at_end;
 };
 
 static void model_take(struct model *m, block_no first, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         assert_in_range(first + i, 0, MODEL_BLOCKS - 1);
-        assert_int_equal(m->used[first + i], 0); /* FSM-1 */
-        if (m->building)
-            assert_int_equal(m->pinned[first + i], 0);
-        m->used[first + i] = 1;
+        assert_int_equal(m->state[first + i], FREE); /* FSM-1 */
+        m->state[first + i] = USED;
+        m->touched[first + i] = 1;
     }
     m->used_count += count;
 }
@@ -479,50 +551,102 @@ static void model_allocate(struct model *m)
     }
 }
 
+static uint32_t model_run(const struct model *m, block_no first, uint32_t limit)
+{
+    uint32_t count = 0;
+    while (count < limit && m->state[first + count] == USED)
+        count++;
+    return count;
+}
+
 static void model_free(struct model *m)
 {
-    block_no first = (block_no)test_random_below(&m->random, MODEL_BLOCKS / 8);
-    uint32_t count = 0;
-    while (count < 20 && m->used[first + count] == 1) {
-        m->used[first + count] = 0;
-        count++;
-    }
+    const block_no first = (block_no)test_random_below(&m->random, MODEL_BLOCKS / 8);
+    const uint32_t count = model_run(m, first, 20);
+    memset(m->state + first, FREE, count);
+    memset(m->touched + first, 1, count);
     m->used_count -= count;
     fsm_free(m->f->relation, first, count);
 }
 
-static void model_build_toggle(struct model *m)
+/* As when a snapshot of an earlier life goes. */
+static void model_lose(struct model *m)
 {
-    struct relation *relation = m->f->relation;
-    if (!m->building) {
-        memcpy(m->pinned, m->used, sizeof m->pinned);
-        assert_int_equal(fsm_build_begin(relation), 0);
-        m->building = true;
-        return;
+    const block_no first = (block_no)test_random_below(&m->random, MODEL_BLOCKS / 8);
+    const uint32_t count = model_run(m, first, 20);
+    memset(m->state + first, LOST, count);
+    m->used_count -= count;
+    m->lost_count += count;
+    fsm_doubt(m->f->relation);
+    m->ready = false;
+    m->ready_at_end = false;
+}
+
+static void model_build_begin(struct model *m)
+{
+    memcpy(m->at_begin, m->state, sizeof m->at_begin);
+    memset(m->touched, 0, sizeof m->touched);
+    assert_int_equal(fsm_build_begin(m->f->relation), 0);
+    m->building = true;
+    m->ready_at_end = true;
+}
+
+/* The fork's trees show what was used when the build began; of what was touched since, others may show anything. */
+static void model_build_mark(struct model *m)
+{
+    const struct fsm_stats stats = stats_of(m->f);
+    for (block_no block = 0; block < stats.file_blocks; block++) {
+        const bool mark = m->touched[block] ? test_random_chance(&m->random, 50) : m->at_begin[block] == USED;
+        if (mark)
+            assert_int_equal(fsm_build_used(m->f->relation, block, 1), 0);
     }
-    /* Some tree still shows what was used at the start. */
-    for (block_no block = 0; block < MODEL_BLOCKS; block++) {
-        if (m->pinned[block] == 1)
-            assert_int_equal(fsm_build_used(relation, block, 1), 0);
-    }
+}
+
+static void model_build_end(struct model *m)
+{
     m->building = false;
-    if (test_random_chance(&m->random, 80)) {
-        fsm_build_finish(relation);
+    if (test_random_chance(&m->random, 20)) {
+        fsm_build_abort(m->f->relation);
         return;
     }
-    fsm_build_abort(relation);
-    model_build_toggle(m);
+    model_build_mark(m);
+    assert_int_equal(fsm_build_finish(m->f->relation), 0);
+    m->ready = m->ready_at_end;
+    for (block_no block = 0; block < MODEL_BLOCKS; block++) {
+        if (m->state[block] == LOST && m->at_begin[block] == LOST) {
+            m->state[block] = FREE;
+            m->lost_count--;
+        }
+    }
 }
 
 static void model_compare(const struct model *m)
 {
     const struct fsm_stats stats = stats_of(m->f);
     assert_in_range(stats.file_blocks, 0, MODEL_BLOCKS);
-    assert_true(fsm_is_ready(m->f->relation));
-    assert_int_equal(stats.used_blocks, m->used_count);
+    assert_int_equal(fsm_is_ready(m->f->relation), m->ready);
+    assert_int_equal(stats.used_blocks, m->used_count + m->lost_count);
     assert_int_equal(stats.reserved_blocks, 0);
     for (block_no block = 0; block < MODEL_BLOCKS; block++)
-        assert_int_equal(fsm_is_used(m->f->relation, block), m->used[block] != 0);
+        assert_int_equal(fsm_is_used(m->f->relation, block), m->state[block] != FREE);
+}
+
+static void model_step(struct model *m)
+{
+    const uint64_t dice = test_random_below(&m->random, 1000);
+    uint32_t cut = 0;
+    if (dice < 300)
+        model_allocate(m);
+    else if (dice < 980)
+        model_free(m);
+    else if (dice < 985)
+        model_lose(m);
+    else if (dice < 994 && !m->building)
+        model_build_begin(m);
+    else if (dice < 994)
+        model_build_end(m);
+    else
+        assert_int_equal(fsm_trim(m->f->relation, 0, &cut), 0);
 }
 
 static void random_operations_agree_with_array(void **state)
@@ -532,26 +656,19 @@ static void random_operations_agree_with_array(void **state)
     m->f = *state;
     test_random_init(&m->random, test_seed("unit/fsm/test_fsm"));
     assert_int_equal(fsm_init_empty(m->f->relation), 0);
+    m->ready = true;
     for (unsigned step = 0; step < 20000; step++) {
-        const uint64_t dice = test_random_below(&m->random, 1000);
-        uint32_t cut = 0;
-        if (dice < 300)
-            model_allocate(m);
-        else if (dice < 990)
-            model_free(m);
-        else if (dice < 994)
-            model_build_toggle(m);
-        else
-            assert_int_equal(fsm_trim(m->f->relation, 0, &cut), 0);
-        if (step % 1000 == 0 && !m->building)
+        model_step(m);
+        if (step % 1000 == 0)
             model_compare(m);
     }
     if (m->building)
-        model_build_toggle(m);
-    if (m->building)
-        model_build_toggle(m);
-    if (!m->building)
-        model_compare(m);
+        model_build_end(m);
+    while (m->lost_count > 0 || !m->ready) { /* until a build is not aborted */
+        model_build_begin(m);
+        model_build_end(m);
+    }
+    model_compare(m);
     free(m);
 }
 
@@ -638,13 +755,15 @@ int main(void)
         cmocka_unit_test_setup_teardown(allocate_small_relation_takes_lowest, set_up, tear_down),
         cmocka_unit_test_setup_teardown(allocate_run_prefers_one_that_is_long_enough, set_up, tear_down),
         cmocka_unit_test_setup_teardown(allocate_steady_state_reads_bounded_words, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(map_not_ready_allocates_behind_the_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(map_not_ready_allocates_behind_the_end_and_what_was_freed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(build_finds_what_is_not_used, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(build_keeps_promises_given_before, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(build_without_room_for_promises_forgets_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(build_forgets_nothing_meanwhile, set_up, tear_down),
         cmocka_unit_test_setup_teardown(build_honours_frees_and_allocations_meanwhile, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(build_aborted_leaves_map_not_ready, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(build_aborted_leaves_map_as_it_was, set_up, tear_down),
         cmocka_unit_test_setup_teardown(build_empty_relation_is_ready_after_finish, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(build_is_ordered_once_until_it_is_done_or_doubted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(doubted_map_hands_out_what_it_knows_to_be_free, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(build_contradicted_by_a_tree_withdraws_what_is_not_promised, set_up, tear_down),
         cmocka_unit_test_setup_teardown(trim_cuts_free_blocks_at_the_end_only, set_up, tear_down),
         cmocka_unit_test_setup_teardown(trim_to_nothing_allows_going_on, set_up, tear_down),
         cmocka_unit_test_setup_teardown(trim_failing_changes_nothing, set_up, tear_down),

@@ -165,7 +165,7 @@ HELPER void fixture_reopen(struct fixture *fixture, uint32_t frames)
     set.build = true;
     assert_int_equal(0, fsm_build_begin(fixture->catalog));
     block_set_tree(&set, &root);
-    fsm_build_finish(fixture->catalog);
+    assert_int_equal(0, fsm_build_finish(fixture->catalog));
     free(set.used);
     fixture_open_cow(fixture, epoch + 1, root);
 }
