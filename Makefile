@@ -91,7 +91,8 @@ help:
 	  'make lint         only the checks of the source' \
 	  'make fmt          formats the source with clang-format' \
 	  'make bench        measures against a plain directory and bindfs (bench/README.md)' \
-	  'make install      into PREFIX (/usr/local), the mount helpers into SBINDIR (/sbin); DESTDIR is honoured' \
+	  'make install      into PREFIX (/usr/local): the command, completion, a systemd unit, a shell library; the mount' \
+	  '                  helpers into SBINDIR (/sbin). DESTDIR is honoured' \
 	  'make clean        removes build/' \
 	  '' \
 	  'Variables:' \
@@ -230,7 +231,13 @@ HELPERS := $(wildcard mountscripts/mount.* mountscripts/umount.*)
 
 install: build
 	install -D -m 0755 $(B)/tblfs $(DESTDIR)$(PREFIX)/bin/tblfs
-	$(if $(HELPERS),install -d $(DESTDIR)$(SBINDIR) && install -m 0755 $(HELPERS) $(DESTDIR)$(SBINDIR)/)
+	install -d $(DESTDIR)$(SBINDIR)
+	install -m 0755 $(HELPERS) $(DESTDIR)$(SBINDIR)/
+	ln -sf mount.fuse.tblfs $(DESTDIR)$(SBINDIR)/mount.tblfs
+	install -D -m 0644 mountscripts/tblfs.sh $(DESTDIR)$(PREFIX)/share/tblfs/tblfs.sh
+	install -D -m 0644 mountscripts/completion/tblfs.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tblfs
+	install -D -m 0644 mountscripts/systemd/tblfs@.service $(DESTDIR)$(PREFIX)/lib/systemd/system/tblfs@.service
+	sed -i 's:/usr/local/bin/:$(PREFIX)/bin/:' $(DESTDIR)$(PREFIX)/lib/systemd/system/tblfs@.service
 
 clean:
 	rm -rf build

@@ -1,0 +1,129 @@
+#!/bin/bash
+# tests/mount/scripts.sh - what mountscripts/ has for scripts and for systemd, on a real mount.
+# shellcheck source=tests/mount/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+# in_script SHELL TEXT: with the library, in a shell of its own; its exit status.
+in_script() {
+    local status=0
+    timeout 60 "$1" -c ". '$root/mountscripts/tblfs.sh'
+        $2" script "$mnt" >"$work/out" 2>"$work/said" || status=$?
+    echo "$status"
+}
+
+none_is_open() {
+    same "open transactions" "$(ls "$mnt/.txn")" ""
+}
+
+library_commits_and_aborts() {
+    local shell=$1
+    same "committed" "$(in_script "$shell" 'tx_begin "$1" && echo row >"$tx/made" && tx_commit && [ -z "$tx" ]')" 0
+    same "content" "$(cat "$mnt/made")" row
+    same "aborted" "$(in_script "$shell" 'tx_begin "$1" && echo other >"$tx/made" && tx_abort && tx_abort')" 0
+    same "content" "$(cat "$mnt/made")" row
+    same "named" "$(in_script "$shell" 'tx_begin "$1" "a name" && echo "$tx" && tx_abort')" 0
+    same "its name" "$(cat "$work/out")" "$mnt/.txn/a name"
+    same "relative" "$(in_script "$shell" 'cd "$1/.." && tx_begin mnt && cd / && rm "$tx/made" && tx_commit')" 0
+    [ ! -e "$mnt/made" ] || fail "not committed"
+    none_is_open
+    ok "library_commits_and_aborts in $shell"
+}
+
+library_aborts_what_is_left_open() {
+    local shell=$1 pid
+    same "exit" "$(in_script "$shell" 'tx_begin "$1" && echo row >"$tx/left"; exit 3')" 3
+    none_is_open
+    same "set -e" "$(in_script "$shell" 'set -e; tx_begin "$1"; echo row >"$tx/left"; false; tx_commit')" 1
+    none_is_open
+    same "SIGTERM" "$(in_script "$shell" 'tx_begin "$1" && kill -TERM $$ && sleep 1')" 143
+    none_is_open
+    same "its own traps" "$(in_script "$shell" 'TX_TRAPS=no; trap "echo mine" EXIT; tx_begin "$1"; tx_abort')" 0
+    same "said" "$(cat "$work/out")" mine
+    [ ! -e "$mnt/left" ] || fail "committed"
+    ok "library_aborts_what_is_left_open in $shell"
+}
+
+library_says_what_is_wrong() {
+    local shell=$1
+    echo old >"$mnt/table"
+    same "conflict" "$(in_script "$shell" 'tx_begin "$1"; echo inside >"$tx/table"; echo outside >"$1/table"; tx_commit')" 75
+    grep -q "others changed" "$work/said" || fail "says $(cat "$work/said")"
+    same "content" "$(cat "$mnt/table")" outside
+    same "two" "$(in_script "$shell" 'tx_begin "$1"; tx_begin "$1" || exit 9')" 9
+    same "no mount" "$(in_script "$shell" 'tx_begin / || exit 9')" 9
+    grep -q "no tblfs is mounted there" "$work/said" || fail "says $(cat "$work/said")"
+    [ "$(in_script "$shell" tx_commit)" != 0 ] || fail "committed nothing"
+    none_is_open
+    rm "$mnt/table"
+    ok "library_says_what_is_wrong in $shell"
+}
+
+# complete_words WORD...: what completion offers for the last word.
+complete_words() {
+    PATH=$(dirname "$TBLFS"):$PATH bash -c '. "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _tblfs; printf "%s\n" "${COMPREPLY[@]}"' \
+        "$root/mountscripts/completion/tblfs.bash" tblfs "$@" | sort | tr '\n' ' '
+}
+
+completion_knows_the_program() {
+    same "commands" "$(complete_words um)" "umount "
+    same "a topic" "$(complete_words help sett)" "settings "
+    same "settings" "$(complete_words mount data mnt -o checkpoint_i)" "checkpoint_interval= "
+    same "in a list" "$(complete_words mount data mnt -o ro,cac)" "ro,cache= "
+    same "a switch" "$(complete_words mount data mnt -o allow)" "allow_other "
+    same "long ones" "$(complete_words umount --ab)" "--abort-transactions "
+    complete_words umount "$mnt" | grep -q "$mnt " || fail "mounts: $(complete_words umount "$mnt")"
+    ok completion_knows_the_program
+}
+
+started_service_answers() {
+    python3 - "$work/notify" "$TBLFS" mount -f -o "log=$work/log" "$data" "$mnt" <<'PYTHON'
+import os, signal, socket, subprocess, sys
+path, command = sys.argv[1], sys.argv[2:]
+told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+told.settimeout(50)
+told.bind(path)
+daemon = subprocess.Popen(command, env=dict(os.environ, NOTIFY_SOCKET=path))
+try:
+    assert told.recv(100) == b"READY=1", "not told that it is ready"
+    assert os.path.isdir(command[-1] + "/.txn"), "ready, but not mounted"
+    daemon.send_signal(signal.SIGTERM)
+    assert daemon.wait(50) == 0, "exit status"
+finally:
+    daemon.kill()
+    daemon.wait()
+PYTHON
+    ok started_service_answers
+}
+
+units_are_well_formed() {
+    command -v systemd-analyze >/dev/null || { ok "units_are_well_formed (not looked at: no systemd-analyze)" && return; }
+    mkdir -p "$work/units"
+    sed "s:/usr/local/bin/tblfs:$TBLFS:" "$root/mountscripts/systemd/tblfs@.service" >"$work/units/tblfs@.service"
+    cp "$root/mountscripts/systemd/srv-tables.mount" "$work/units"
+    touch "$work/units/name.env"
+    systemd-analyze verify --man=no "$work/units/tblfs@.service" "$work/units/srv-tables.mount" >"$work/said" 2>&1 || true
+    ! grep -F "$work/units" "$work/said" || fail "units: $(cat "$work/said")"
+    ok units_are_well_formed
+}
+
+installed_files_are_where_they_belong() {
+    make -s -C "$root" install DESTDIR="$work/root" PREFIX=/opt/tblfs B="$(dirname "$TBLFS")" >"$work/said" 2>&1 || fail "$(cat "$work/said")"
+    same "the command" "$("$work/root/opt/tblfs/bin/tblfs" version)" "$("$TBLFS" version)"
+    grep -q "^ExecStart=/opt/tblfs/bin/tblfs mount -f" "$work/root/opt/tblfs/lib/systemd/system/tblfs@.service" || fail "unit"
+    [ -r "$work/root/opt/tblfs/share/tblfs/tblfs.sh" ] || fail "library"
+    TBLFS=$work/root/opt/tblfs/bin/tblfs "$work/root/sbin/mount.tblfs" "$data" "$mnt" -o rw,nofail || fail "mount helper"
+    TBLFS=$work/root/opt/tblfs/bin/tblfs "$work/root/sbin/umount.fuse.tblfs" "$mnt" || fail "umount helper"
+    ok installed_files_are_where_they_belong
+}
+
+mount_store
+for shell in sh bash; do
+    library_commits_and_aborts "$shell"
+    library_aborts_what_is_left_open "$shell"
+    library_says_what_is_wrong "$shell"
+done
+completion_knows_the_program
+umount_store
+started_service_answers
+units_are_well_formed
+installed_files_are_where_they_belong
