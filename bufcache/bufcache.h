@@ -245,6 +245,17 @@ struct bufcache_stats {
 };
 void bufcache_get_stats(struct bufcache *cache, struct bufcache_stats *out_stats);
 
+/* What the cache holds of a relation. */
+#define BUFCACHE_USAGE_COUNTS 6u /* how often a page was used lately: 0 goes first */
+struct bufcache_usage {
+    rel_no rel;
+    uint32_t resident, dirty, pinned;
+    uint32_t by_count[BUFCACHE_USAGE_COUNTS]; /* pages by usage count */
+};
+/* For each relation with pages in the cache, by number; *out_list is malloc'd. One pass that takes no lock and touches no page:
+ * approximate while others work. -ENOMEM. */
+int bufcache_list_usage(struct bufcache *cache, struct bufcache_usage **out_list, size_t *out_count) WARN_UNUSED;
+
 /* Debug and tests: walks all structures; 0, or -EINVAL after a diag line. Nothing may run beside it. */
 int bufcache_check(struct bufcache *cache) WARN_UNUSED;
 

@@ -34,7 +34,7 @@
 #define FRAME_NONE      UINT32_MAX
 #define PARTITION_COUNT 128u
 #define WRITE_RUN_MAX   128u /* blocks in one write or read call: 1 MiB */
-#define USAGE_MAX       5u
+#define USAGE_MAX       (BUFCACHE_USAGE_COUNTS - 1)
 #define QUOTA_MARGIN    32u /* frames that no quota covers: what eviction can always work with */
 #define SOON_CAPACITY   4096u
 #define COLD_CAPACITY   256u

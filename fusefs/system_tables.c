@@ -9,6 +9,10 @@
  *   holders       what keeps old versions; pid: who has a replaced table open, else empty
  *   progress      each job that is under way in the background, oldest first; total 0: not known
  *   cache         the page cache
+ *   buffers       what the cache holds of each relation, and how often its pages were used lately (0: goes first)
+ *   buffers_summary   pages by how often they were used
+ *   metrics       all figures in the text format of Prometheus
+ *   version       of the daemon and of libfuse
  *   settings      what is set, and by whom: default, tblfs.conf, option
  *   relations     each table of the live tree; relation: as its file is named; fill of its leaves in percent (above 100: it has holes); free
  *                 blocks if they are known; an unlinked table that is open has no path. By who mounted it only: it tells all paths
@@ -18,10 +22,11 @@
  *
  * Locking: none; each source has its own.
  */
+#include "fusefs/figures.h"
 #include "fusefs/fusefs_int.h"
+#include "fusefs/metrics.h"
 #include "fusefs/tables.h"
 #include "fusefs/transactions.h"
-#include "txn/op.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -46,67 +51,19 @@ static void write_daemon(struct fusefs *fs, FILE *out)
     fprintf(out, "kernel_flags\t%#" PRIx64 "\n", (uint64_t)fs->link.negotiated);
 }
 
-static void write_log(const struct store_stats *stats, FILE *out)
+static void write_figure(void *arg, const struct figure *figure)
 {
-    const struct log_stats *log = &stats->log;
-    const struct {
-        const char *name;
-        uint64_t value;
-    } lines[] = {
-        {"log_end", log->end},
-        {"log_written", log->written},
-        {"log_synced", log->synced},
-        {"log_records", log->records},
-        {"log_record_bytes", log->record_bytes},
-        {"log_batches", log->batches},
-        {"log_bytes_written", log->bytes_written},
-        {"log_syncs", log->syncs},
-        {"log_segments", log->segments},
-        {"log_segments_made", log->segments_made},
-        {"log_segments_reused", log->segments_reused},
-        {"redo_records", stats->redo_records},
-        {"redo_ms", stats->redo_ms},
-    };
-    for (size_t index = 0; index < ARRAY_COUNT(lines); index++)
-        table_write_count(out, "", lines[index].name, lines[index].value);
-}
-
-static void write_store(struct fusefs *fs, FILE *out)
-{
-    struct store_stats stats;
-    store_get_stats(fs->store, &stats);
-    table_write_count(out, "", "epoch", stats.epoch);
-    table_write_count(out, "", "control_number", stats.control_number);
-    table_write_count(out, "", "checkpoints", stats.checkpoints);
-    table_write_count(out, "", "checkpoint_pages_written", stats.checkpoint_pages_written);
-    table_write_count(out, "", "sweeps", stats.sweeps);
-    for (unsigned cause = 0; cause < SWEEP_CAUSES; cause++)
-        table_write_count(out, "sweeps.", store_sweep_cause_name((enum store_sweep_cause)cause),
-                          stats.sweeps_of[cause]);
-    table_write_count(out, "", "orphans", stats.orphans);
-    table_write_count(out, "", "open_files", stats.open_files);
-    write_log(&stats, out);
-    for (unsigned type = 0; type < ARRAY_COUNT(stats.operations); type++) {
-        const char *name = op_type_name((enum op_type)type);
-        if (name != NULL && stats.operations[type] > 0)
-            table_write_count(out, "operation.", name, stats.operations[type]);
-    }
+    fprintf(arg, "%s%s%s\t%" PRIu64 "\n", figure->name, figure->kind != NULL ? "." : "",
+            figure->kind != NULL ? figure->kind : "", figure->value);
 }
 
 static int write_status(struct fusefs *fs, void *arg, FILE *out)
 {
     (void)arg;
-    struct node_table_stats nodes;
-    node_table_get_stats(fs->nodes, &nodes);
     write_daemon(fs, out);
-    write_store(fs, out);
-    table_write_count(out, "", "nodes", nodes.nodes);
-    table_write_count(out, "", "nodes_open", nodes.open_files);
-    for (unsigned opcode = 0; opcode < KERNEL_OPCODES; opcode++) {
-        const char *name = kernel_opcode_name(opcode);
-        if (name != NULL)
-            table_write_count(out, "request.", name, fs->link.requests[opcode]);
-    }
+    figures_of_store(fs, write_figure, out);
+    figures_of_log(fs, write_figure, out);
+    figures_of_mount(fs, write_figure, out);
     return 0;
 }
 
@@ -240,36 +197,65 @@ static int write_progress(struct fusefs *fs, void *arg, FILE *out)
 static int write_cache(struct fusefs *fs, void *arg, FILE *out)
 {
     (void)arg;
-    struct bufcache_stats stats;
-    bufcache_get_stats(store_cache(fs->store), &stats);
-    const struct {
-        const char *name;
-        uint64_t value;
-    } lines[] = {
-        {"frames", stats.frames},
-        {"free_frames", stats.free_frames},
-        {"dirty_frames", stats.dirty_frames},
-        {"pinned_frames", stats.pinned_frames},
-        {"hits", stats.hits},
-        {"misses", stats.misses},
-        {"pages_read", stats.pages_read},
-        {"read_calls", stats.read_calls},
-        {"pages_written", stats.pages_written},
-        {"write_calls", stats.write_calls},
-        {"evictions", stats.evictions},
-        {"discards", stats.discards},
-        {"sweeps", stats.sweeps},
-        {"lookup_drops", stats.lookup_drops},
-        {"empty_drops", stats.empty_drops},
-        {"tags_read", stats.tags_read},
-        {"relation_opens", stats.relation_opens},
-        {"relation_files_created", stats.relation_files_created},
-        {"relation_files_unlinked", stats.relation_files_unlinked},
-        {"syncs", stats.syncs},
-        {"damaged_pages", stats.damaged_pages},
-    };
-    for (size_t index = 0; index < ARRAY_COUNT(lines); index++)
-        table_write_count(out, "", lines[index].name, lines[index].value);
+    figures_of_cache(fs, write_figure, out);
+    return 0;
+}
+
+static void write_counts(const uint32_t counts[BUFCACHE_USAGE_COUNTS], FILE *out)
+{
+    for (unsigned count = 0; count < BUFCACHE_USAGE_COUNTS; count++)
+        fprintf(out, "\t%" PRIu32, counts[count]);
+    fputc('\n', out);
+}
+
+static int write_buffers(struct fusefs *fs, void *arg, FILE *out)
+{
+    struct bufcache_usage *list = NULL;
+    size_t count = 0;
+    (void)arg;
+    const int rc = bufcache_list_usage(store_cache(fs->store), &list, &count);
+    for (size_t index = 0; rc == 0 && index < count; index++) {
+        const struct bufcache_usage *usage = &list[index];
+        fprintf(out, "%016" PRIx64 "\t%" PRIu32 "\t%" PRIu32 "\t%" PRIu32, usage->rel, usage->resident, usage->dirty,
+                usage->pinned);
+        write_counts(usage->by_count, out);
+    }
+    free(list);
+    return rc;
+}
+
+/* A line for each usage count. */
+static int write_buffers_summary(struct fusefs *fs, void *arg, FILE *out)
+{
+    struct bufcache_usage *list = NULL;
+    size_t count = 0;
+    uint64_t sums[BUFCACHE_USAGE_COUNTS] = {0};
+    (void)arg;
+    const int rc = bufcache_list_usage(store_cache(fs->store), &list, &count);
+    for (size_t index = 0; rc == 0 && index < count; index++) {
+        for (unsigned used = 0; used < BUFCACHE_USAGE_COUNTS; used++)
+            sums[used] += list[index].by_count[used];
+    }
+    for (unsigned used = 0; rc == 0 && used < BUFCACHE_USAGE_COUNTS; used++)
+        fprintf(out, "%u\t%" PRIu64 "\n", used, sums[used]);
+    free(list);
+    return rc;
+}
+
+static int write_version(struct fusefs *fs, void *arg, FILE *out)
+{
+    (void)fs;
+    (void)arg;
+    table_write_text(out, "tblfs", FUSEFS_VERSION);
+    table_write_text(out, "libfuse", fuse_pkgversion());
+    table_write_text(out, "compiler", __VERSION__);
+    return 0;
+}
+
+static int write_metrics(struct fusefs *fs, void *arg, FILE *out)
+{
+    (void)arg;
+    metrics_write(fs, out);
     return 0;
 }
 
@@ -342,6 +328,11 @@ static const struct table tables[] = {
      "time\tcause\ttransaction\trelations\tmode\ttags_read\tpages_discarded\tdirty_discarded\tmicroseconds",
      write_sweeps},
     {"cache", 0444, TABLE_VALUES, write_cache},
+    {"buffers", 0444, "relation\tresident\tdirty\tpinned\tused_0\tused_1\tused_2\tused_3\tused_4\tused_5",
+     write_buffers},
+    {"buffers_summary", 0444, "usage\tpages", write_buffers_summary},
+    {"version", 0444, TABLE_VALUES, write_version},
+    {"metrics", 0444, NULL, write_metrics},
     {"check", 0400, "finding", write_check},
     {"snapshots", 0444, "number\tname\tcreated\tepoch", write_snapshots},
     {"transactions", 0444, "number\tname\tuid\tpid\tbegan\tchanged\toperations\tprivate_bytes\tlog_bytes\tepoch",

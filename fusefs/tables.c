@@ -99,7 +99,8 @@ static int table_text(struct fusefs *fs, const struct table *table, void *arg, c
     FILE *out = open_memstream(&text, &size);
     if (out == NULL)
         return -ENOMEM;
-    fprintf(out, "%s\n", table->columns);
+    if (table->columns != NULL)
+        fprintf(out, "%s\n", table->columns);
     int rc = table->write(fs, arg, out);
     if (rc == 0 && ferror(out))
         rc = -ENOMEM;

@@ -17,8 +17,8 @@ struct fusefs;
 
 struct table {
     const char *name;
-    mode_t mode;                                           /* with S_IFDIR: a directory, whose lookup is the caller's */
-    const char *columns;                                   /* their names, with tabs between: the first line */
+    mode_t mode;         /* with S_IFDIR: a directory, whose lookup is the caller's */
+    const char *columns; /* their names, with tabs between: the first line; NULL: it is no table */
     int (*write)(struct fusefs *fs, void *arg, FILE *out); /* 0 or -errno */
 };
 

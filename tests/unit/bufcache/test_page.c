@@ -145,6 +145,48 @@ static void page_read_many_one_damaged_none_pinned(void **state)
     fixture_destroy(fixture);
 }
 
+/* Of two relations; pins, dirt and use of each page are counted, and none of them changes. */
+static void usage_is_listed_by_relation(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    struct relation *one = fixture_create_relation(fixture, 9, 4);
+    struct relation *two = fixture_create_relation(fixture, 7, 4);
+    struct bufcache_usage *list = NULL;
+    size_t count = 0;
+    struct frame *frame;
+    fixture_make_pages(fixture, one, 0, 3, 5);
+    fixture_write_all(fixture);
+    fixture_make_pages(fixture, two, 0, 2, 6);
+    assert_int_equal(page_read(one, ptr_of(1, 5), LEAF, 0, &frame), 0);
+    const struct bufcache_stats before = fixture_stats(fixture);
+    for (unsigned again = 0; again < 2; again++) {
+        assert_int_equal(bufcache_list_usage(fixture->cache, &list, &count), 0);
+        assert_int_equal(count, 2);
+        assert_int_equal(list[0].rel, 7);
+        assert_int_equal(list[0].resident, 2);
+        assert_int_equal(list[0].dirty, 2);
+        assert_int_equal(list[0].pinned, 0);
+        assert_int_equal(list[1].rel, 9);
+        assert_int_equal(list[1].resident, 3);
+        assert_int_equal(list[1].dirty, 0);
+        assert_int_equal(list[1].pinned, 1);
+        for (size_t i = 0; i < count; i++) {
+            uint32_t sum = 0;
+            for (unsigned used = 0; used < BUFCACHE_USAGE_COUNTS; used++)
+                sum += list[i].by_count[used];
+            assert_int_equal(sum, list[i].resident);
+        }
+        free(list);
+    }
+    const struct bufcache_stats after = fixture_stats(fixture);
+    assert_memory_equal(&before, &after, sizeof before);
+    page_unpin(frame);
+    relation_unref(one);
+    relation_unref(two);
+    fixture_destroy(fixture);
+}
+
 /* CACHE-1: which states allow the latch. */
 static void page_try_latch_each_state_as_cache_1_says(void **state)
 {
@@ -324,6 +366,7 @@ int main(void)
         cmocka_unit_test(page_read_second_time_is_a_hit),
         cmocka_unit_test(page_read_many_neighbours_in_one_call),
         cmocka_unit_test(page_read_many_one_damaged_none_pinned),
+        cmocka_unit_test(usage_is_listed_by_relation),
         cmocka_unit_test(page_try_latch_each_state_as_cache_1_says),
         cmocka_unit_test(page_try_latch_while_being_written_fails),
         cmocka_unit_test(page_discard_dirty_page_never_written),
