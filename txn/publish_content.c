@@ -40,7 +40,7 @@ static int plan_take_over(struct op_run *run, void *arg)
     inode.content_leaves = own->content_leaves;
     inode.size_bytes = own->size_bytes;
     const bool is_own = ta->touched->rewritten || ta->touched->created;
-    inode.mtime_ns = is_own || own->mtime_ns > inode.mtime_ns ? own->mtime_ns : inode.mtime_ns;
+    inode.mtime_ns = is_own ? own->mtime_ns : op_later_mtime(run, own->mtime_ns, inode.mtime_ns);
     inode.ctime_ns = run->ctime_ns;
     inode.change_epoch = epoch;
     inode.rewrite_epoch = ta->touched->rewritten ? epoch : inode.rewrite_epoch;
@@ -105,7 +105,7 @@ static int merge_under_catalog(struct op_run *run, ino_no ino, struct content_ro
         inode.content_height = root.height;
         inode.content_leaves = root.leaves;
         inode.size_bytes = root.bytes;
-        inode.mtime_ns = mtime_ns > inode.mtime_ns ? mtime_ns : inode.mtime_ns;
+        inode.mtime_ns = op_later_mtime(run, mtime_ns, inode.mtime_ns);
         inode.ctime_ns = run->ctime_ns;
         inode.change_epoch = cow_epoch(run->store->cow);
         rc = inode_batch_put(&run->batch, &inode);

@@ -224,10 +224,15 @@ int op_enter_gate(struct op_run *run) WARN_UNUSED;
 void op_close_gate(struct op_run *run); /* exclusively, for an operation that forks */
 void op_lock_catalog(struct op_run *run);
 int op_finish(struct op_run *run) WARN_UNUSED;
-/* mtime of what changes: now; what a commit brings may be older than what is there. */
+/* mtime of what changed at `at_ns` and was last changed at `before_ns`. What a commit brings may be older than what is there;
+ * but what lies behind the commit no clock has given. */
+static inline int64_t op_later_mtime(const struct op_run *run, int64_t at_ns, int64_t before_ns)
+{
+    return before_ns > at_ns && before_ns <= run->ctime_ns ? before_ns : at_ns;
+}
 static inline int64_t op_mtime(const struct op_run *run, int64_t before_ns)
 {
-    return run->publish != NULL && before_ns > run->op.time_ns ? before_ns : run->op.time_ns;
+    return run->publish != NULL ? op_later_mtime(run, run->op.time_ns, before_ns) : run->op.time_ns;
 }
 /* Undoes what was not applied, releases everything that the run holds. Harmless when repeated. */
 void op_release(struct op_run *run);

@@ -276,6 +276,12 @@ static int redo(struct merge *merge, struct model *model, const struct model_op 
     }
 }
 
+/* MERGE-5 */
+static int64_t later_mtime(int64_t own_ns, int64_t live_ns, int64_t commit_time_ns)
+{
+    return live_ns > own_ns && live_ns <= commit_time_ns ? live_ns : own_ns;
+}
+
 /* MERGE-5: the times that the operation set to now. */
 static void settle_times(struct model *model, int64_t op_time_ns, int64_t commit_time_ns)
 {
@@ -284,8 +290,8 @@ static void settle_times(struct model *model, int64_t op_time_ns, int64_t commit
         if (inode->stamps & MODEL_STAMP_ATIME) {
             inode->atime_ns = op_time_ns;
         }
-        if ((inode->stamps & MODEL_STAMP_MTIME) && inode->mtime_ns < op_time_ns) {
-            inode->mtime_ns = op_time_ns;
+        if (inode->stamps & MODEL_STAMP_MTIME) {
+            inode->mtime_ns = later_mtime(op_time_ns, inode->mtime_ns, commit_time_ns);
         }
         if (inode->stamps & MODEL_STAMP_CTIME) {
             inode->ctime_ns = commit_time_ns;
@@ -359,7 +365,7 @@ static void merge_content(struct merge *merge, ino_no ino, int64_t time_ns)
         live->mtime_ns = own->mtime_ns;
     } else {
         set_bytes(merge->live, live, live->size, own->bytes + base->size, own->size - base->size);
-        live->mtime_ns = own->mtime_ns > live->mtime_ns ? own->mtime_ns : live->mtime_ns;
+        live->mtime_ns = later_mtime(own->mtime_ns, live->mtime_ns, time_ns);
     }
     live->ctime_ns = time_ns;
     journal_content(merge->live, live, !did.rewritten, false);

@@ -14,7 +14,7 @@
  *         user.tblfs.append is "conflict" in the live tree.
  * MERGE-4 What cannot be done again on the live model conflicts.
  * MERGE-5 Everything that it touches has the commit's time as ctime. mtime: of content that was made or rewritten as it is
- *         in the transaction; where it appended, and of directories, the later one.
+ *         in the transaction; where it appended, and of directories, the later one, unless that was set to lie behind the commit.
  */
 #ifndef TBLFS_TESTS_MODEL_MERGE_H
 #define TBLFS_TESTS_MODEL_MERGE_H
