@@ -21,6 +21,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PIECES_MAX 1000u /* of one reply: writev(2) takes 1024 */
@@ -428,6 +429,26 @@ static int allocate_mode(int mode, unsigned *out_mode)
     }
 }
 
+/* As the kernel would before it, were it asked to. It holds the inode's lock: no chmod comes in between. */
+static int end_set_id(fuse_req_t req, const struct handle *handle)
+{
+    struct fusefs *fs = fusefs_of(req);
+    struct open_file *open = handle->open;
+    struct store_attr attr;
+    if (kill_priv_by_caller(req, 1) == 0 || !atomic_load(&open->set_id))
+        return 0;
+    int rc = handle_check_canceled(handle);
+    if (rc == 0)
+        rc = store_file_getattr(open->file, &attr);
+    if (rc != 0)
+        return rc;
+    attr.mode &= ~(uint32_t)(S_ISUID | ((attr.mode & S_IXGRP) != 0 ? S_ISGID : 0));
+    rc = store_setattr(fs->store, node_tree_view(open->tree), attr.ino, STORE_SET_MODE, &attr, &attr);
+    if (rc == 0)
+        open_file_lost_set_id(fs, handle->node_id, open);
+    return rc;
+}
+
 void serve_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
 {
     const struct handle *handle = handle_of(fi);
@@ -438,6 +459,8 @@ void serve_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off
         rc = -EINVAL;
     if (rc == 0 && handle->open == NULL)
         rc = -EROFS;
+    if (rc == 0)
+        rc = end_set_id(req, handle);
     if (rc == 0)
         rc = store_allocate(handle->open->file, (uint64_t)offset, (uint64_t)length, store_mode);
     reply_error(req, rc);

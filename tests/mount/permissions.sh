@@ -49,7 +49,8 @@ set_group_id_directory_gives_its_group() {
 
 set_user_id_ends_with_a_write() {
     local how
-    for how in "echo x >> prog" "echo x > prog" "truncate -s 1 prog" "printf x | dd of=prog conv=notrunc status=none"; do
+    for how in "echo x >> prog" "echo x > prog" "truncate -s 1 prog" "fallocate -l 100 prog" \
+        "fallocate -p -o 1 -l 2 prog" "fallocate -z -o 1 -l 2 prog" "printf x | dd of=prog conv=notrunc status=none"; do
         echo content >"$mnt/shared/prog"
         chmod 6777 "$mnt/shared/prog"
         as_other sh -c "cd '$mnt/shared' && $how"
