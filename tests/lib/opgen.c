@@ -269,6 +269,10 @@ static void draw_data(struct gen *gen, struct gen_op *op)
         op->flags = percent(gen, 50) ? SEEK_DATA : SEEK_HOLE;
     else if (op->kind == GEN_FSYNC)
         op->flags = below(gen, 2);
+    else if (op->kind == GEN_COPY_RANGE) {
+        op->slot2 = draw_slot(gen, true);
+        op->offset2 = draw_size(gen, gen->config.max_file_bytes - op->size);
+    }
 }
 
 static void draw_names(struct gen *gen, struct gen_op *op)
@@ -320,8 +324,9 @@ static void draw_attributes(struct gen *gen, struct gen_op *op)
     else
         draw_path(gen, op->path, percent(gen, 20) ? 0 : S_IFREG);
     op->mode = draw_mode(gen);
+    static const mode_t more[] = {S_ISUID, S_ISGID, S_ISVTX};
     if (gen->config.set_id_modes && op->kind == GEN_CHMOD && percent(gen, 15))
-        op->mode |= percent(gen, 50) ? S_ISUID : S_ISGID;
+        op->mode |= more[below(gen, 3)];
     op->uid = percent(gen, 30) ? (uid_t)-1 : 1000 + below(gen, 3);
     op->gid = percent(gen, 30) ? (gid_t)-1 : 1000 + below(gen, 3);
     op->mtime_ns = (int64_t)gen_random_below(gen, UINT64_C(2000000000) * 1000000000);
@@ -377,21 +382,14 @@ void gen_next(struct gen *gen, struct gen_op *out_op)
 {
     memset(out_op, 0, sizeof *out_op);
     out_op->kind = draw_kind(gen);
+    if (gen_kind_has_slot(out_op->kind)) {
+        draw_data(gen, out_op);
+        return;
+    }
     switch (out_op->kind) {
     case GEN_CREATE:
     case GEN_OPEN:
         draw_open(gen, out_op);
-        break;
-    case GEN_CLOSE:
-    case GEN_PWRITE:
-    case GEN_WRITE:
-    case GEN_PREAD:
-    case GEN_FTRUNCATE:
-    case GEN_ALLOCATE:
-    case GEN_SEEK:
-    case GEN_MMAP_WRITE:
-    case GEN_FSYNC:
-        draw_data(gen, out_op);
         break;
     case GEN_RENAME:
     case GEN_LINK:
@@ -530,6 +528,25 @@ const char *gen_kind_name(enum gen_kind kind)
     return kind_names[kind];
 }
 
+bool gen_kind_has_slot(enum gen_kind kind)
+{
+    switch (kind) {
+    case GEN_CLOSE:
+    case GEN_PWRITE:
+    case GEN_WRITE:
+    case GEN_PREAD:
+    case GEN_FTRUNCATE:
+    case GEN_ALLOCATE:
+    case GEN_SEEK:
+    case GEN_MMAP_WRITE:
+    case GEN_FSYNC:
+    case GEN_COPY_RANGE:
+        return true;
+    default:
+        return false;
+    }
+}
+
 static size_t print_escaped(char *out, size_t capacity, const char *text)
 {
     size_t at = 0;
@@ -557,9 +574,10 @@ const char *gen_op_print(const struct gen_op *op, char *buffer, size_t capacity)
     print_escaped(target, sizeof target, op->target);
     snprintf(
         buffer, capacity,
-        "%s \"%s\" \"%s\" target \"%s\" slot %u open_flags 0%o mode 0%o uid %d gid %d flags %u offset %ju size %ju "
-        "xattr \"%s\"",
-        gen_kind_name(op->kind), path, path2, target, op->slot, (unsigned)op->open_flags, op->mode, (int)op->uid,
-        (int)op->gid, op->flags, (uintmax_t)op->offset, (uintmax_t)op->size, op->xattr);
+        "%s \"%s\" \"%s\" target \"%s\" slot %u, %u open_flags 0%o mode 0%o uid %d gid %d flags %u offset %ju, %ju "
+        "size %ju xattr \"%s\"",
+        gen_kind_name(op->kind), path, path2, target, op->slot, op->slot2, (unsigned)op->open_flags, op->mode,
+        (int)op->uid, (int)op->gid, op->flags, (uintmax_t)op->offset, (uintmax_t)op->offset2, (uintmax_t)op->size,
+        op->xattr);
     return buffer;
 }

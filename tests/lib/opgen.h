@@ -67,7 +67,8 @@
     X(LISTXATTR, 10)   /* path */                                                                                      \
     X(REMOVEXATTR, 10) /* path, xattr */                                                                               \
     X(READDIR, 15)     /* path: a directory, "." is the root */                                                        \
-    X(STAT, 30)        /* path, not following */
+    X(STAT, 30)        /* path, not following */                                                                       \
+    X(COPY_RANGE, 0)   /* slot, slot2, offset, offset2, size: copy_file_range(2) */
 
 enum gen_kind {
 #define X(kind, weight) GEN_##kind,
@@ -82,13 +83,13 @@ struct gen_op {
     char path2[GEN_PATH_MAX];
     char target[GEN_PATH_MAX];
     char xattr[GEN_XATTR_MAX];
-    unsigned slot;
+    unsigned slot, slot2;
     int open_flags;
     mode_t mode;
     uid_t uid;
     gid_t gid;
     unsigned flags;
-    uint64_t offset;
+    uint64_t offset, offset2;
     uint64_t size;
     uint64_t data_seed; /* gen_fill(data_seed, bytes, size) makes the data */
     int64_t mtime_ns;
@@ -101,7 +102,7 @@ struct gen_config {
     unsigned file_names;              /* how many of the pool's names files are called by, at most 32 */
     unsigned dir_names;               /* the same for directories, at most 8 */
     bool odd_names;                   /* the awkward ones too */
-    bool set_id_modes;                /* set-user-id and set-group-id bits among the modes of CHMOD */
+    bool set_id_modes;                /* set-user-id, set-group-id and sticky bits among the modes of CHMOD */
 };
 
 struct gen_config gen_config_default(void); /* 4 MiB files, 256 KiB writes, 20 and 5 names, odd ones too */
@@ -133,6 +134,8 @@ uint64_t gen_random_below(struct gen *gen, uint64_t limit); /* limit > 0 */
 void gen_fill(uint64_t data_seed, void *bytes, size_t size);
 
 const char *gen_kind_name(enum gen_kind kind);
+/* Does it work on the open file in op->slot alone (and in op->slot2)? */
+bool gen_kind_has_slot(enum gen_kind kind);
 /* One line for a failure report; odd bytes of names are escaped. Returns buffer. */
 const char *gen_op_print(const struct gen_op *op, char *buffer, size_t capacity);
 

@@ -1,7 +1,7 @@
 /*
  * tests/mount/differential.c - the same random operations on a plain directory and on a mount, compared step by step.
  *
- *     differential [--seed N] [--steps N] [--print] [--replay LINE] PLAIN MOUNTED
+ *     differential [--seed N] [--steps N] [--print] [--root-only] [--replay LINE] PLAIN MOUNTED
  *     differential --compare [--replay LINE] PLAIN MOUNTED
  *
  * PLAIN is a directory of the host's filesystem, which is taken to be right; MOUNTED a directory of the filesystem
@@ -10,12 +10,16 @@
  * and the content around the touched range have to agree; every 500 steps the whole trees and all open files; --compare
  * does only that. The first difference ends the run with the seed, the step and the operations that led to it.
  *
- * What is compared, and what is not:
+ * One step in five is done as somebody who is not root, unless --root-only says that nobody else gets there (a
+ * transaction). Before the first step the calls of tests/lib/odd_calls.h are compared.
+ *
+ * What is compared, and what is not (docs/POSIX.md has the reasons):
  *   - results of all calls, with these exceptions: SEEK_DATA and SEEK_HOLE have to be possible answers (where holes
  *     lie is the filesystem's choice); a rename over a full directory may fail with ENOTEMPTY or EEXIST; fallocate
  *     modes and user attributes that one side lacks are left out (probed at start);
  *   - type, mode, link count, owner, group, size, device of what was touched; of directories no size, and no link
- *     count where the plain side does not count subdirectories;
+ *     count where the plain side does not count subdirectories; not the set-group-id bit of a file that its group may not
+ *     execute;
  *   - mtime where it was set explicitly, that is, where either side's lies a day or more from now; not of FIFOs; not
  *     what fallocate, a truncate to the same size and an exchange of directories do to it (filesystems differ): such a
  *     step sets it;
@@ -26,7 +30,8 @@
  *   - no stores through a mapping into a file that got appended rows while a descriptor could map it, and none through
  *     an O_APPEND descriptor: appended rows are protected from them by design.
  */
-#include "tests/lib/opgen.h"
+#include "tests/lib/odd_calls.h"
+#include "tests/lib/opcalls.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -49,25 +54,11 @@
 
 #define HISTORY          20
 #define FULL_EVERY_STEPS 500
-#define DATA_MAX         (1u << 20) /* what one operation reads or writes */
 #define CHUNK            65536u
 #define CONTENT_ALL_MAX  131072u /* files up to this size are compared whole after each step */
-#define VALUE_MAX        300u    /* so that ext4 finds room for all attributes of a file in one block */
-#define PATH_SIZE        PATH_MAX
 #define FILES_MAX        65536u
 #define RELEASE_STEPS    64u /* a closed descriptor may be known to the daemon for some steps more */
 #define PAIRS_MAX        4096u
-#define NAMES_MAX        4096u
-
-struct side {
-    const char *label;
-    const char *root;
-    int fds[GEN_SLOTS];
-    unsigned char *bytes; /* DATA_MAX: data to write, data read */
-    char text[65536];     /* names listed, NUL-terminated and sorted */
-    size_t text_size;
-    int64_t result;
-};
 
 /* A plain file that could be mapped; by inode number and time of birth, because inode numbers are used again. */
 struct seen_file {
@@ -82,15 +73,15 @@ struct pair {
 };
 
 struct run {
-    struct side plain, mounted;
+    struct call_side plain, mounted;
     struct gen gen;
     struct test_random random; /* choices of the comparison */
     struct gen_op op;
     uint64_t seed, step;
     const char *replay;
-    char history[HISTORY][1600];
+    char history[HISTORY][1700];
     int64_t start_ns;
-    bool directory_links, xattrs, allocate_modes[64], print;
+    bool directory_links, xattrs, allocate_modes[64], print, root_only;
     uint64_t done[GEN_KIND_COUNT], failed[GEN_KIND_COUNT], skipped;
     struct seen_file files[FILES_MAX];
     struct seen_file *mappable[GEN_SLOTS]; /* what a read-write slot is open on */
@@ -125,316 +116,6 @@ static _Noreturn void PRINTF_LIKE(2, 3) differ(struct run *run, const char *fmt,
     exit(1);
 }
 
-static const char *full_path(const struct side *side, const char *path, char buffer[PATH_SIZE])
-{
-    const int size = snprintf(buffer, PATH_SIZE, "%s/%s", side->root, path);
-    assert(size > 0 && size < PATH_SIZE);
-    return buffer;
-}
-
-static int64_t result_of(int64_t value)
-{
-    return value < 0 ? -errno : value;
-}
-
-/* ---- carrying out one operation on one side; each returns what the call said, or -errno ---- */
-
-static void slot_close(struct side *side, unsigned slot)
-{
-    if (side->fds[slot] >= 0)
-        close(side->fds[slot]);
-    side->fds[slot] = -1;
-}
-
-static int64_t do_open(struct side *side, const struct gen_op *op)
-{
-    char path[PATH_SIZE];
-    slot_close(side, op->slot);
-    /* O_NONBLOCK: opening a FIFO must not wait for the other end. */
-    side->fds[op->slot] = open(full_path(side, op->path, path), op->open_flags | O_NONBLOCK | O_CLOEXEC, op->mode);
-    return side->fds[op->slot] < 0 ? -errno : 0;
-}
-
-static int64_t do_append_rows(struct side *side, const struct gen_op *op)
-{
-    char path[PATH_SIZE];
-    const int fd =
-        open(full_path(side, op->path, path), O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC, op->mode);
-    if (fd < 0)
-        return -errno;
-    gen_fill(op->data_seed, side->bytes, op->size);
-    const int64_t result = result_of(write(fd, side->bytes, op->size));
-    close(fd);
-    return result;
-}
-
-static int64_t do_write(struct side *side, const struct gen_op *op)
-{
-    const int fd = side->fds[op->slot];
-    gen_fill(op->data_seed, side->bytes, op->size);
-    if (op->kind == GEN_WRITE)
-        return result_of(write(fd, side->bytes, op->size));
-    return result_of(pwrite(fd, side->bytes, op->size, (off_t)op->offset));
-}
-
-static int64_t do_mmap_write(struct side *side, const struct gen_op *op)
-{
-    const int fd = side->fds[op->slot];
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    const uint64_t file_size = (uint64_t)st.st_size;
-    if (file_size == 0)
-        return 0;
-    const uint64_t offset = op->offset % file_size;
-    const size_t size = (size_t)(op->size < file_size - offset ? op->size : file_size - offset);
-    const uint64_t map_start = offset & ~UINT64_C(4095);
-    const size_t map_size = (size_t)(offset - map_start) + size;
-    if (map_size == 0)
-        return 0;
-    unsigned char *map = mmap(NULL, map_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)map_start);
-    if (map == MAP_FAILED)
-        return -errno;
-    gen_fill(op->data_seed, map + (offset - map_start), size);
-    /* Mostly it is left to the kernel when to write: before an append or a truncate that comes later, or after. */
-    const int64_t result = result_of(msync(map, map_size, op->data_seed % 8 == 0 ? MS_SYNC : MS_ASYNC));
-    munmap(map, map_size);
-    return result;
-}
-
-/* Where data and holes lie is the filesystem's choice, but what it says has to be possible. */
-static int64_t do_seek(struct run *run, struct side *side, const struct gen_op *op)
-{
-    const int fd = side->fds[op->slot];
-    const off_t position = lseek(fd, 0, SEEK_CUR);
-    const off_t size = lseek(fd, 0, SEEK_END);
-    const off_t found = lseek(fd, (off_t)op->offset, (int)op->flags);
-    const int64_t result = result_of(found);
-    lseek(fd, position, SEEK_SET);
-    if ((off_t)op->offset >= size || found < 0)
-        return op->flags == SEEK_DATA && (off_t)op->offset < size && result == -ENXIO ? 0 : result;
-    if (found < (off_t)op->offset || found > size)
-        differ(run, "%s: seek from %ju found %jd in a file of %jd bytes", side->label, (uintmax_t)op->offset,
-               (intmax_t)found, (intmax_t)size);
-    if (op->flags == SEEK_DATA) { /* what it skipped has to read as zeros */
-        const size_t skipped = (size_t)(found - (off_t)op->offset);
-        const ssize_t got = pread(fd, side->bytes, skipped < DATA_MAX ? skipped : DATA_MAX, (off_t)op->offset);
-        for (ssize_t i = 0; i < got; i++)
-            if (side->bytes[i] != 0)
-                differ(run, "%s: SEEK_DATA skipped data at %jd", side->label, (intmax_t)op->offset + i);
-    }
-    return 0;
-}
-
-static int64_t do_rename(struct side *side, const struct gen_op *op)
-{
-    char from[PATH_SIZE], to[PATH_SIZE];
-    full_path(side, op->path, from);
-    full_path(side, op->path2, to);
-    return result_of(op->flags == 0 ? rename(from, to) : renameat2(AT_FDCWD, from, AT_FDCWD, to, op->flags));
-}
-
-static int64_t do_link(struct side *side, const struct gen_op *op)
-{
-    char from[PATH_SIZE], to[PATH_SIZE];
-    full_path(side, op->path, from);
-    full_path(side, op->path2, to);
-    if (op->kind == GEN_SYMLINK)
-        return result_of(symlink(op->target, to));
-    return result_of(linkat(AT_FDCWD, from, AT_FDCWD, to, 0));
-}
-
-static int64_t do_readlink(struct side *side, const struct gen_op *op)
-{
-    char path[PATH_SIZE];
-    const int64_t result = result_of(readlink(full_path(side, op->path, path), side->text, sizeof side->text));
-    side->text_size = result > 0 ? (size_t)result : 0;
-    return result;
-}
-
-static int64_t do_utimens(struct side *side, const struct gen_op *op)
-{
-    char path[PATH_SIZE];
-    const struct timespec times[2] = {
-        {.tv_nsec = UTIME_OMIT},
-        {.tv_sec = op->mtime_ns / 1000000000, .tv_nsec = op->mtime_ns % 1000000000},
-    };
-    return result_of(utimensat(AT_FDCWD, full_path(side, op->path, path), times, AT_SYMLINK_NOFOLLOW));
-}
-
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* Puts the NUL-terminated names in `names` into side->text, sorted. */
-static void keep_sorted(struct side *side, const char *names, size_t size)
-{
-    static const char *list[NAMES_MAX];
-    size_t count = 0;
-    for (size_t at = 0; at < size && count < NAMES_MAX; at += strlen(names + at) + 1)
-        list[count++] = names + at;
-    qsort(list, count, sizeof list[0], compare_names);
-    side->text_size = 0;
-    for (size_t i = 0; i < count; i++) {
-        memcpy(side->text + side->text_size, list[i], strlen(list[i]) + 1);
-        side->text_size += strlen(list[i]) + 1;
-    }
-}
-
-static int64_t do_listxattr(struct side *side, const char *path)
-{
-    char names[8192], users[8192];
-    size_t users_size = 0;
-    const ssize_t got = llistxattr(path, names, sizeof names);
-    if (got < 0)
-        return -errno;
-    for (ssize_t at = 0; at < got; at += (ssize_t)strlen(names + at) + 1) {
-        if (strncmp(names + at, "user.", 5) != 0)
-            continue;
-        memcpy(users + users_size, names + at, strlen(names + at) + 1);
-        users_size += strlen(names + at) + 1;
-    }
-    keep_sorted(side, users, users_size);
-    return (int64_t)users_size;
-}
-
-/* Names, each with its type in front: what the listing says, not what lstat would. */
-static int64_t do_readdir(struct side *side, const char *path)
-{
-    static char names[sizeof side->text];
-    size_t size = 0;
-    DIR *dir = opendir(path);
-    if (dir == NULL)
-        return -errno;
-    const struct dirent *entry;
-    errno = 0;
-    while ((entry = readdir(dir)) != NULL) {
-        assert(size + sizeof entry->d_name + 2 < sizeof names);
-        names[size++] = (char)('A' + entry->d_type);
-        memcpy(names + size, entry->d_name, strlen(entry->d_name) + 1);
-        size += strlen(entry->d_name) + 1;
-    }
-    const int64_t result = -errno;
-    closedir(dir);
-    keep_sorted(side, names, size);
-    return result;
-}
-
-static int64_t do_xattr(struct side *side, const struct gen_op *op)
-{
-    char path[PATH_SIZE];
-    const size_t size = (size_t)(op->size < VALUE_MAX ? op->size : VALUE_MAX);
-    full_path(side, op->path, path);
-    switch (op->kind) {
-    case GEN_SETXATTR:
-        gen_fill(op->data_seed, side->bytes, size);
-        return result_of(lsetxattr(path, op->xattr, side->bytes, size, (int)op->flags));
-    case GEN_GETXATTR: {
-        const int64_t result = result_of(lgetxattr(path, op->xattr, side->text, (size_t)op->size));
-        side->text_size = result > 0 && op->size > 0 ? (size_t)result : 0;
-        return result;
-    }
-    case GEN_REMOVEXATTR:
-        return result_of(lremovexattr(path, op->xattr));
-    default:
-        return do_listxattr(side, path);
-    }
-}
-
-static int64_t do_slot(struct run *run, struct side *side, const struct gen_op *op)
-{
-    const int fd = side->fds[op->slot];
-    switch (op->kind) {
-    case GEN_CLOSE:
-        slot_close(side, op->slot);
-        return 0;
-    case GEN_PWRITE:
-    case GEN_WRITE:
-        return do_write(side, op);
-    case GEN_PREAD: {
-        const int64_t result = result_of(pread(fd, side->bytes, (size_t)op->size, (off_t)op->offset));
-        return result;
-    }
-    case GEN_FTRUNCATE:
-        return result_of(ftruncate(fd, (off_t)op->size));
-    case GEN_ALLOCATE:
-        return result_of(fallocate(fd, (int)op->flags, (off_t)op->offset, (off_t)op->size));
-    case GEN_SEEK:
-        return do_seek(run, side, op);
-    case GEN_MMAP_WRITE:
-        return do_mmap_write(side, op);
-    default:
-        return result_of(op->flags == 1 ? fdatasync(fd) : fsync(fd));
-    }
-}
-
-static int64_t do_path(struct side *side, const struct gen_op *op)
-{
-    char path[PATH_SIZE];
-    full_path(side, op->path, path);
-    switch (op->kind) {
-    case GEN_TRUNCATE:
-        return result_of(truncate(path, (off_t)op->size));
-    case GEN_UNLINK:
-        return result_of(unlink(path));
-    case GEN_MKDIR:
-        return result_of(mkdir(path, op->mode));
-    case GEN_RMDIR:
-        return result_of(rmdir(path));
-    case GEN_MKFIFO:
-        return result_of(mkfifo(path, op->mode));
-    case GEN_CHMOD:
-        return result_of(chmod(path, op->mode));
-    case GEN_CHOWN:
-        return result_of(lchown(path, op->uid, op->gid));
-    case GEN_READDIR:
-        return do_readdir(side, path);
-    default: { /* GEN_STAT: the attributes are compared afterwards */
-        struct stat st;
-        return result_of(lstat(path, &st));
-    }
-    }
-}
-
-static int64_t carry_out(struct run *run, struct side *side, const struct gen_op *op)
-{
-    side->text_size = 0;
-    switch (op->kind) {
-    case GEN_CREATE:
-    case GEN_OPEN:
-        return do_open(side, op);
-    case GEN_APPEND_ROWS:
-        return do_append_rows(side, op);
-    case GEN_RENAME:
-        return do_rename(side, op);
-    case GEN_LINK:
-    case GEN_SYMLINK:
-        return do_link(side, op);
-    case GEN_READLINK:
-        return do_readlink(side, op);
-    case GEN_UTIMENS:
-        return do_utimens(side, op);
-    case GEN_SETXATTR:
-    case GEN_GETXATTR:
-    case GEN_LISTXATTR:
-    case GEN_REMOVEXATTR:
-        return do_xattr(side, op);
-    case GEN_TRUNCATE:
-    case GEN_UNLINK:
-    case GEN_MKDIR:
-    case GEN_RMDIR:
-    case GEN_MKFIFO:
-    case GEN_CHMOD:
-    case GEN_CHOWN:
-    case GEN_READDIR:
-    case GEN_STAT:
-        return do_path(side, op);
-    default:
-        return do_slot(run, side, op);
-    }
-}
-
 /* ---- comparing ---- */
 
 /* A time that no clock gave during this run or the one before it. */
@@ -456,10 +137,16 @@ static void compare_number(struct run *run, const char *what, const char *field,
                (uintmax_t)mounted);
 }
 
+/* A file's set-group-id bit without the right to execute: newer kernels end it like the others, FUSE does not. */
+static mode_t no_meaning(const struct stat *st)
+{
+    return S_ISREG(st->st_mode) && (st->st_mode & S_IXGRP) == 0 ? S_ISGID : 0;
+}
+
 static void compare_stat(struct run *run, const char *what, const struct stat *plain, const struct stat *mounted)
 {
     compare_number(run, what, "type", plain->st_mode & S_IFMT, mounted->st_mode & S_IFMT);
-    compare_number(run, what, "mode", plain->st_mode, mounted->st_mode);
+    compare_number(run, what, "mode", plain->st_mode & ~no_meaning(plain), mounted->st_mode & ~no_meaning(mounted));
     compare_number(run, what, "owner", plain->st_uid, mounted->st_uid);
     compare_number(run, what, "group", plain->st_gid, mounted->st_gid);
     compare_number(run, what, "device", (intmax_t)plain->st_rdev, (intmax_t)mounted->st_rdev);
@@ -473,7 +160,7 @@ static void compare_stat(struct run *run, const char *what, const struct stat *p
         compare_number(run, what, "mtime", mtime_ns(plain), mtime_ns(mounted));
 }
 
-static size_t read_some(struct run *run, const struct side *side, int fd, unsigned char *bytes, size_t size,
+static size_t read_some(struct run *run, const struct call_side *side, int fd, unsigned char *bytes, size_t size,
                         off_t offset)
 {
     size_t done = 0;
@@ -585,10 +272,10 @@ static void compare_file(struct run *run, const char *path, const char *plain_pa
 /* Attributes of what the path names (not following), and content if it is a regular file. */
 static void compare_path(struct run *run, const char *path, bool with_content, bool whole)
 {
-    char plain_path[PATH_SIZE], mounted_path[PATH_SIZE];
+    char plain_path[CALL_PATH_SIZE], mounted_path[CALL_PATH_SIZE];
     struct stat plain, mounted;
-    full_path(&run->plain, path, plain_path);
-    full_path(&run->mounted, path, mounted_path);
+    call_full_path(&run->plain, path, plain_path);
+    call_full_path(&run->mounted, path, mounted_path);
     const int plain_errno = lstat(plain_path, &plain) < 0 ? errno : 0;
     const int mounted_errno = lstat(mounted_path, &mounted) < 0 ? errno : 0;
     compare_number(run, path, "errno of lstat", plain_errno, mounted_errno);
@@ -611,11 +298,11 @@ static void compare_text(struct run *run, const char *what, const char *path)
 
 static void compare_xattrs(struct run *run, const char *path)
 {
-    char names[8192], plain_path[PATH_SIZE], mounted_path[PATH_SIZE];
-    full_path(&run->plain, path, plain_path);
-    full_path(&run->mounted, path, mounted_path);
-    compare_number(run, path, "attribute names", do_listxattr(&run->plain, plain_path),
-                   do_listxattr(&run->mounted, mounted_path));
+    char names[8192], plain_path[CALL_PATH_SIZE], mounted_path[CALL_PATH_SIZE];
+    call_full_path(&run->plain, path, plain_path);
+    call_full_path(&run->mounted, path, mounted_path);
+    compare_number(run, path, "attribute names", call_list_xattrs(&run->plain, plain_path),
+                   call_list_xattrs(&run->mounted, mounted_path));
     compare_text(run, "attribute names", path);
     const size_t size = run->plain.text_size;
     memcpy(names, run->plain.text, size);
@@ -631,10 +318,10 @@ static void compare_xattrs(struct run *run, const char *path)
 /* Two names of one inode on one side have to be names of one inode on the other. */
 static void compare_identity(struct run *run, const char *path)
 {
-    char plain_path[PATH_SIZE], mounted_path[PATH_SIZE];
+    char plain_path[CALL_PATH_SIZE], mounted_path[CALL_PATH_SIZE];
     struct stat plain, mounted;
-    if (lstat(full_path(&run->plain, path, plain_path), &plain) < 0 ||
-        lstat(full_path(&run->mounted, path, mounted_path), &mounted) < 0)
+    if (lstat(call_full_path(&run->plain, path, plain_path), &plain) < 0 ||
+        lstat(call_full_path(&run->mounted, path, mounted_path), &mounted) < 0)
         differ(run, "lstat of \"%s\": %s", path, strerror(errno));
     if (S_ISDIR(plain.st_mode) || plain.st_nlink < 2)
         return;
@@ -649,19 +336,19 @@ static void compare_tree(struct run *run, const char *path);
 
 static void compare_entry(struct run *run, const char *path)
 {
-    char plain_path[PATH_SIZE], mounted_path[PATH_SIZE];
+    char plain_path[CALL_PATH_SIZE], mounted_path[CALL_PATH_SIZE];
     struct stat st;
     compare_path(run, path, true, true);
     compare_identity(run, path);
     if (run->xattrs)
         compare_xattrs(run, path);
-    if (lstat(full_path(&run->plain, path, plain_path), &st) < 0)
+    if (lstat(call_full_path(&run->plain, path, plain_path), &st) < 0)
         differ(run, "lstat of \"%s\": %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode))
         compare_tree(run, path);
     if (!S_ISLNK(st.st_mode))
         return;
-    full_path(&run->mounted, path, mounted_path);
+    call_full_path(&run->mounted, path, mounted_path);
     const ssize_t plain = readlink(plain_path, run->plain.text, sizeof run->plain.text);
     const ssize_t mounted = readlink(mounted_path, run->mounted.text, sizeof run->mounted.text);
     compare_number(run, path, "length of the target", plain, mounted);
@@ -671,9 +358,10 @@ static void compare_entry(struct run *run, const char *path)
 
 static void compare_tree(struct run *run, const char *path)
 {
-    char full[PATH_SIZE];
-    compare_number(run, path, "errno of readdir", do_readdir(&run->plain, full_path(&run->plain, path, full)),
-                   do_readdir(&run->mounted, full_path(&run->mounted, path, full)));
+    char full[CALL_PATH_SIZE];
+    compare_number(run, path, "errno of readdir",
+                   call_list_directory(&run->plain, call_full_path(&run->plain, path, full)),
+                   call_list_directory(&run->mounted, call_full_path(&run->mounted, path, full)));
     compare_text(run, "names", path);
     const size_t size = run->plain.text_size;
     char *names = malloc(size);
@@ -681,7 +369,7 @@ static void compare_tree(struct run *run, const char *path)
     memcpy(names, run->plain.text, size);
     for (size_t at = 0; at < size; at += strlen(names + at) + 1) {
         const char *name = names + at + 1; /* behind the type */
-        char child[PATH_SIZE];
+        char child[CALL_PATH_SIZE];
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
             continue;
         const int child_size = strcmp(path, ".") == 0 ? snprintf(child, sizeof child, "%s", name)
@@ -701,24 +389,6 @@ static void compare_everything(struct run *run)
 }
 
 /* ---- one step ---- */
-
-static bool is_slot_kind(enum gen_kind kind)
-{
-    switch (kind) {
-    case GEN_CLOSE:
-    case GEN_PWRITE:
-    case GEN_WRITE:
-    case GEN_PREAD:
-    case GEN_FTRUNCATE:
-    case GEN_ALLOCATE:
-    case GEN_SEEK:
-    case GEN_MMAP_WRITE:
-    case GEN_FSYNC:
-        return true;
-    default:
-        return false;
-    }
-}
 
 static bool is_xattr_kind(enum gen_kind kind)
 {
@@ -767,9 +437,9 @@ static void note_append_to(struct run *run, int fd)
 static void note_append(struct run *run)
 {
     const struct gen_op *op = &run->op;
-    char path[PATH_SIZE];
+    char path[CALL_PATH_SIZE];
     if (op->kind == GEN_APPEND_ROWS) {
-        const int fd = open(full_path(&run->plain, op->path, path), O_PATH | O_CLOEXEC);
+        const int fd = open(call_full_path(&run->plain, op->path, path), O_PATH | O_CLOEXEC);
         if (fd < 0)
             return;
         note_append_to(run, fd);
@@ -780,17 +450,22 @@ static void note_append(struct run *run)
     }
 }
 
+static bool is_open_file(const struct run *run, unsigned slot)
+{
+    struct stat st;
+    return run->plain.fds[slot] >= 0 && fstat(run->plain.fds[slot], &st) == 0 && S_ISREG(st.st_mode);
+}
+
 static bool should_skip_slot(struct run *run)
 {
     const struct gen_op *op = &run->op;
     const int fd = run->plain.fds[op->slot];
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return true;
     if (op->kind == GEN_CLOSE || op->kind == GEN_FSYNC)
-        return false;
-    if (!S_ISREG(st.st_mode))
+        return fd < 0;
+    if (!is_open_file(run, op->slot))
         return true;
+    if (op->kind == GEN_COPY_RANGE)
+        return !is_open_file(run, op->slot2);
     if (op->kind == GEN_ALLOCATE)
         return !run->allocate_modes[op->flags];
     if (op->kind == GEN_MMAP_WRITE)
@@ -800,7 +475,7 @@ static bool should_skip_slot(struct run *run)
 
 static bool should_skip(struct run *run)
 {
-    if (is_slot_kind(run->op.kind))
+    if (gen_kind_has_slot(run->op.kind))
         return should_skip_slot(run);
     /* A chown that changes nothing: the kernel does not tell a FUSE filesystem that set-id bits go. */
     if (run->op.kind == GEN_CHOWN && run->op.uid == (uid_t)-1 && run->op.gid == (gid_t)-1)
@@ -808,19 +483,19 @@ static bool should_skip(struct run *run)
     return is_xattr_kind(run->op.kind) && !run->xattrs;
 }
 
-static void set_mtime_now(const struct side *side, const char *relative, int flags, bool directories_only)
+static void set_mtime_now(const struct call_side *side, const char *relative, int flags, bool directories_only)
 {
-    char path[PATH_SIZE];
+    char path[CALL_PATH_SIZE];
     struct stat st;
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
-    full_path(side, relative, path);
+    call_full_path(side, relative, path);
     if (!directories_only || (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)))
         (void)!utimensat(AT_FDCWD, path, times, flags);
 }
 
 /* Where filesystems differ in what becomes of mtime, it is set: after fallocate, a truncate to the same size, and the
  * exchange of directories. */
-static void settle_mtime(struct run *run, struct side *side)
+static void settle_mtime(struct run *run, struct call_side *side)
 {
     const struct gen_op *op = &run->op;
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
@@ -836,12 +511,24 @@ static void settle_mtime(struct run *run, struct side *side)
     }
 }
 
-static void record(struct run *run)
+/* How, and now and then as somebody who is not root. */
+static struct call_choice draw_choice(struct run *run)
+{
+    const enum gen_kind kind = run->op.kind;
+    const bool somebody =
+        !run->root_only && kind != GEN_MMAP_WRITE && kind != GEN_FSYNC && test_random_chance(&run->random, 20);
+    return (struct call_choice){
+        .way = test_random_u64(&run->random) >> 8,
+        .uid = somebody ? 1000 + (uid_t)test_random_below(&run->random, 3) : 0,
+    };
+}
+
+static void record(struct run *run, struct call_choice choice)
 {
     char line[1500];
     gen_op_print(&run->op, line, sizeof line);
-    snprintf(run->history[run->step % HISTORY], sizeof run->history[0], "%" PRIu64 ": %s = %jd", run->step, line,
-             (intmax_t)run->plain.result);
+    snprintf(run->history[run->step % HISTORY], sizeof run->history[0], "%" PRIu64 ": %s way %" PRIu64 " as %u = %jd",
+             run->step, line, choice.way, (unsigned)choice.uid, (intmax_t)run->plain.result);
     if (run->print)
         puts(run->history[run->step % HISTORY]);
 }
@@ -857,6 +544,11 @@ static bool same_result(const struct gen_op *op, int64_t plain, int64_t mounted)
 static void compare_step(struct run *run)
 {
     const struct gen_op *op = &run->op;
+    for (unsigned i = 0; i < 2; i++) {
+        const struct call_side *side = i == 0 ? &run->plain : &run->mounted;
+        if (side->complaint[0] != '\0')
+            differ(run, "%s: %s", side->label, side->complaint);
+    }
     if (!same_result(op, run->plain.result, run->mounted.result)) {
         differ(run, "%s: plain says %jd (%s), mounted %jd (%s)", gen_kind_name(op->kind), (intmax_t)run->plain.result,
                run->plain.result < 0 ? strerror((int)-run->plain.result) : "done", (intmax_t)run->mounted.result,
@@ -866,8 +558,10 @@ static void compare_step(struct run *run)
     if (op->kind == GEN_PREAD && run->plain.result > 0 &&
         memcmp(run->plain.bytes, run->mounted.bytes, (size_t)run->plain.result) != 0)
         differ(run, "PREAD from slot %u at %ju: the bytes differ", op->slot, (uintmax_t)op->offset);
-    if (is_slot_kind(op->kind) || op->kind == GEN_CREATE || op->kind == GEN_OPEN)
+    if (gen_kind_has_slot(op->kind) || op->kind == GEN_CREATE || op->kind == GEN_OPEN)
         compare_slot(run, op->slot, false);
+    if (op->kind == GEN_COPY_RANGE)
+        compare_slot(run, op->slot2, true);
     if (op->path[0] != '\0')
         compare_path(run, op->path, op->kind == GEN_APPEND_ROWS || op->kind == GEN_TRUNCATE || op->kind == GEN_RENAME,
                      false);
@@ -884,9 +578,10 @@ static void step(struct run *run)
     }
     run->step++;
     note_mappable(run);
-    run->plain.result = carry_out(run, &run->plain, &run->op);
-    record(run);
-    run->mounted.result = carry_out(run, &run->mounted, &run->op);
+    const struct call_choice choice = draw_choice(run);
+    call_carry_out(&run->plain, &run->op, choice);
+    record(run, choice);
+    call_carry_out(&run->mounted, &run->op, choice);
     note_open(run);
     note_append(run);
     settle_mtime(run, &run->plain);
@@ -902,108 +597,22 @@ static void step(struct run *run)
 
 /* ---- calls that a generator would not make ---- */
 
-static int64_t odd_call(const struct side *side, unsigned which)
-{
-    char path[PATH_SIZE], name[300];
-    memset(name, 'x', sizeof name);
-    name[256] = '\0';
-    full_path(side, name, path);
-    const int fd = which >= 4 ? open(side->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    int64_t result = 0;
-    switch (which) {
-    case 0:
-        result = result_of(mkdir(path, 0755));
-        break;
-    case 1:
-        result = result_of(open(path, O_CREAT | O_RDWR, 0644));
-        break;
-    case 2:
-        result = result_of(symlink("x", path));
-        break;
-    case 3:
-        result = result_of(mkfifo(path, 0644));
-        break;
-    case 4:
-        result = result_of(write(fd, "x", 1));
-        break;
-    case 5:
-        result = result_of(openat(fd, "", O_RDONLY));
-        break;
-    case 6:
-        result = result_of(unlinkat(fd, ".", AT_REMOVEDIR));
-        break;
-    case 7:
-        result = result_of(mkdirat(fd, "..", 0755));
-        break;
-    case 8:
-        result = result_of(openat(fd, "missing/", O_CREAT | O_RDWR, 0644));
-        break;
-    default:
-        result = result_of(pread(fd, name, 1, 0));
-        break;
-    }
-    if (fd >= 0)
-        close(fd);
-    return result;
-}
-
-static int64_t odd_file_call(const struct side *side, unsigned which)
-{
-    char path[PATH_SIZE];
-    char byte = 'x';
-    const int fd = open(full_path(side, "odd calls", path), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return -errno;
-    int64_t result = 0;
-    switch (which) {
-    case 0:
-        result = result_of(pwrite(fd, &byte, 1, -1));
-        break;
-    case 1:
-        result = result_of(ftruncate(fd, -1));
-        break;
-    case 2:
-        result = result_of(pread(fd, &byte, 1, INT64_MAX));
-        break;
-    case 3:
-        result = result_of(pread(fd, &byte, 1, INT64_C(1) << 40));
-        break;
-    case 4:
-        result = result_of(fallocate(fd, 0, 0, 0));
-        break;
-    case 5:
-        result = result_of(fallocate(fd, FALLOC_FL_PUNCH_HOLE, 0, 10));
-        break;
-    case 6:
-        result = result_of(lseek(fd, 1, SEEK_DATA));
-        break;
-    default:
-        result = result_of(write(fd, &byte, 0));
-        break;
-    }
-    close(fd);
-    unlink(path);
-    return result;
-}
-
 static void compare_odd_calls(struct run *run)
 {
-    for (unsigned which = 0; which < 10; which++) {
-        const int64_t plain = odd_call(&run->plain, which);
-        compare_number(run, "odd call", "result", plain, odd_call(&run->mounted, which));
-    }
-    for (unsigned which = 0; which < 8; which++) {
-        const int64_t plain = odd_file_call(&run->plain, which);
-        compare_number(run, "odd call on a file", "result", plain, odd_file_call(&run->mounted, which));
+    for (unsigned which = 0; which < odd_call_count(); which++) {
+        const int64_t plain = odd_call_make(run->plain.root, which);
+        const int64_t other = odd_call_mounted_result(which);
+        compare_number(run, odd_call_name(which), "result", other == ODD_SAME ? plain : other,
+                       odd_call_make(run->mounted.root, which));
     }
 }
 
 /* ---- what both sides can do ---- */
 
-static bool can_allocate(const struct side *side, unsigned mode)
+static bool can_allocate(const struct call_side *side, unsigned mode)
 {
-    char path[PATH_SIZE];
-    const int fd = open(full_path(side, "probe", path), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    char path[CALL_PATH_SIZE];
+    const int fd = open(call_full_path(side, "probe", path), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     const bool can = fd >= 0 && fallocate(fd, (int)mode, 0, 10) == 0;
     if (fd >= 0)
         close(fd);
@@ -1011,17 +620,17 @@ static bool can_allocate(const struct side *side, unsigned mode)
     return can;
 }
 
-static bool can_xattr(const struct side *side)
+static bool can_xattr(const struct call_side *side)
 {
     return lsetxattr(side->root, "user.probe", "x", 1, 0) == 0 && lremovexattr(side->root, "user.probe") == 0;
 }
 
-static bool counts_subdirectories(const struct side *side)
+static bool counts_subdirectories(const struct call_side *side)
 {
-    char path[PATH_SIZE];
+    char path[CALL_PATH_SIZE];
     struct stat before = {0}, after = {0};
     lstat(side->root, &before);
-    const bool made = mkdir(full_path(side, "probe", path), 0755) == 0;
+    const bool made = mkdir(call_full_path(side, "probe", path), 0755) == 0;
     lstat(side->root, &after);
     rmdir(path);
     return made && after.st_nlink == before.st_nlink + 1;
@@ -1050,16 +659,6 @@ static void probe(struct run *run)
 
 /* ---- main ---- */
 
-static void side_init(struct side *side, const char *label, const char *root)
-{
-    side->label = label;
-    side->root = root;
-    side->bytes = malloc(DATA_MAX);
-    assert(side->bytes != NULL);
-    for (unsigned slot = 0; slot < GEN_SLOTS; slot++)
-        side->fds[slot] = -1;
-}
-
 static void print_summary(const struct run *run)
 {
     printf("%" PRIu64 " steps agree (%" PRIu64 " skipped):", run->step, run->skipped);
@@ -1074,8 +673,9 @@ static void run_steps(struct run *run, uint64_t steps)
     struct gen_config config = gen_config_default();
     config.max_file_bytes = UINT64_C(2) << 20;
     config.set_id_modes = true;
+    config.weights[GEN_COPY_RANGE] = 20;
     config.weights[GEN_FSYNC] = 2; /* it is slow, and the remounts say more */
-    assert(config.max_write_bytes <= DATA_MAX);
+    assert(config.max_write_bytes <= CALL_DATA_MAX);
     gen_init(&run->gen, run->seed, &config);
     test_random_init(&run->random, run->seed ^ UINT64_C(0x5eed));
     compare_odd_calls(run);
@@ -1083,8 +683,8 @@ static void run_steps(struct run *run, uint64_t steps)
         step(run);
     compare_everything(run);
     for (unsigned slot = 0; slot < GEN_SLOTS; slot++) {
-        slot_close(&run->plain, slot);
-        slot_close(&run->mounted, slot);
+        call_side_close(&run->plain, slot);
+        call_side_close(&run->mounted, slot);
     }
     compare_everything(run);
     print_summary(run);
@@ -1092,7 +692,7 @@ static void run_steps(struct run *run, uint64_t steps)
 
 static _Noreturn void usage(void)
 {
-    fprintf(stderr, "usage: differential [--seed N] [--steps N] [--print] [--replay LINE] PLAIN MOUNTED\n"
+    fprintf(stderr, "usage: differential [--seed N] [--steps N] [--print] [--root-only] [--replay LINE] PLAIN MOUNTED\n"
                     "       differential --compare PLAIN MOUNTED\n");
     exit(2);
 }
@@ -1100,9 +700,13 @@ static _Noreturn void usage(void)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},   {"steps", required_argument, NULL, 'n'},
-        {"print", no_argument, NULL, 'p'},        {"compare", no_argument, NULL, 'c'},
-        {"replay", required_argument, NULL, 'r'}, {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'},
+        {"steps", required_argument, NULL, 'n'},
+        {"print", no_argument, NULL, 'p'},
+        {"compare", no_argument, NULL, 'c'},
+        {"replay", required_argument, NULL, 'r'},
+        {"root-only", no_argument, NULL, 'o'},
+        {NULL, 0, NULL, 0},
     };
     struct run *run = calloc(1, sizeof *run);
     uint64_t steps = 20000;
@@ -1120,6 +724,8 @@ int main(int argc, char **argv)
             run->replay = optarg;
         else if (option == 'c')
             compare_only = true;
+        else if (option == 'o')
+            run->root_only = true;
         else
             usage();
     }
@@ -1130,15 +736,15 @@ int main(int argc, char **argv)
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     run->start_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-    side_init(&run->plain, "plain", argv[optind]);
-    side_init(&run->mounted, "mounted", argv[optind + 1]);
+    call_side_init(&run->plain, "plain", argv[optind]);
+    call_side_init(&run->mounted, "mounted", argv[optind + 1]);
     probe(run);
     if (compare_only)
         compare_everything(run);
     else
         run_steps(run, steps);
-    free(run->plain.bytes);
-    free(run->mounted.bytes);
+    call_side_destroy(&run->plain);
+    call_side_destroy(&run->mounted);
     free(run);
     return 0;
 }
