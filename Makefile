@@ -110,7 +110,7 @@ help:
 
 $(B)/tblfs: $(call obj_of,tools) $(foreach m,$(MODULES),$(call lib_of,$(m)))
 	$(call say,LD)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(FUSE_LIBS) $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(FUSE_LIBS) $(LDLIBS) -lncursesw -ltinfo
 
 define archive
 $(call say,AR)

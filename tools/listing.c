@@ -3,7 +3,8 @@
  */
 #include "tools/listing.h"
 
-#include "base/array.h"
+#include "tools/tables.h"
+#include "tools/tools.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,92 +12,29 @@
 
 #define GAP 2u /* blanks between columns */
 
-struct row {
-    char *line;    /* malloc'd; the fields point into it */
-    char **fields; /* malloc'd */
-    size_t count;
-};
-
-struct rows {
-    struct row *rows; /* the first has the names */
-    size_t count, capacity;
-};
-
-static void rows_free(struct rows *rows)
-{
-    for (size_t index = 0; index < rows->count; index++) {
-        free(rows->rows[index].line);
-        free(rows->rows[index].fields);
-    }
-    free(rows->rows);
-}
-
-static size_t count_fields(const char *line)
-{
-    size_t count = 1;
-    for (const char *tab = strchr(line, '\t'); tab != NULL; tab = strchr(tab + 1, '\t'))
-        count++;
-    return count;
-}
-
-/* Takes over the line. */
-static int add_row(struct rows *rows, char *line)
-{
-    struct row *list = array_with_room(rows->rows, rows->count, &rows->capacity, sizeof list[0]);
-    if (list == NULL) {
-        free(line);
-        return -ENOMEM;
-    }
-    rows->rows = list;
-    line[strcspn(line, "\n")] = '\0';
-    struct row *row = &list[rows->count++];
-    *row = (struct row){.line = line, .count = count_fields(line)};
-    row->fields = calloc(row->count, sizeof row->fields[0]);
-    if (row->fields == NULL)
-        return -ENOMEM;
-    char *rest = line;
-    for (size_t index = 0; index < row->count; index++)
-        row->fields[index] = strsep(&rest, "\t");
-    return 0;
-}
-
-static int read_rows(FILE *in, struct rows *rows)
-{
-    char *line = NULL;
-    size_t capacity = 0;
-    int rc = 0;
-    while (rc == 0 && getline(&line, &capacity, in) > 0) {
-        rc = add_row(rows, line);
-        line = NULL;
-        capacity = 0;
-    }
-    free(line);
-    return rc == 0 && ferror(in) ? -EIO : rc;
-}
-
 /* ---- for people ---- */
 
-static size_t width_of(const struct rows *rows, size_t column)
+static size_t width_of(const struct tsv *table, size_t column)
 {
     size_t width = 0;
-    for (size_t index = 0; index < rows->count; index++) {
-        const struct row *row = &rows->rows[index];
+    for (size_t index = 0; index < table->count; index++) {
+        const struct tsv_row *row = &table->rows[index];
         const size_t size = column < row->count ? strlen(row->fields[column]) : 0;
         width = size > width ? size : width;
     }
     return width;
 }
 
-static int write_columns(const struct rows *rows, FILE *out)
+static int write_columns(const struct tsv *table, FILE *out)
 {
-    const size_t columns = rows->count > 0 ? rows->rows[0].count : 0;
+    const size_t columns = table->count > 0 ? table->rows[0].count : 0;
     size_t *widths = calloc(columns + 1, sizeof widths[0]);
     if (widths == NULL)
         return -ENOMEM;
     for (size_t column = 0; column < columns; column++)
-        widths[column] = width_of(rows, column) + GAP;
-    for (size_t index = 0; index < rows->count; index++) {
-        const struct row *row = &rows->rows[index];
+        widths[column] = width_of(table, column) + GAP;
+    for (size_t index = 0; index < table->count; index++) {
+        const struct tsv_row *row = &table->rows[index];
         for (size_t column = 0; column + 1 < row->count; column++)
             fprintf(out, "%-*s", column < columns ? (int)widths[column] : 0, row->fields[column]);
         fprintf(out, "%s\n", row->fields[row->count - 1]);
@@ -156,7 +94,7 @@ static bool is_number(const char *text)
     return rest[0] == '\0' || (rest[0] == '.' && rest[1] != '\0' && strspn(rest + 1, "0123456789") == strlen(rest + 1));
 }
 
-static void write_json_row(const struct row *names, const struct row *row, FILE *out)
+static void write_json_row(const struct tsv_row *names, const struct tsv_row *row, FILE *out)
 {
     const size_t count = row->count < names->count ? row->count : names->count;
     for (size_t column = 0; column < count; column++) {
@@ -171,24 +109,44 @@ static void write_json_row(const struct row *names, const struct row *row, FILE 
     fputc('}', out);
 }
 
-static void write_json(const struct rows *rows, FILE *out)
+static void write_json(const struct tsv *table, FILE *out)
 {
     fputs("[", out);
-    for (size_t index = 1; index < rows->count; index++) {
+    for (size_t index = 1; index < table->count; index++) {
         fputs(index > 1 ? ",\n" : "\n", out);
-        write_json_row(&rows->rows[0], &rows->rows[index], out);
+        write_json_row(&table->rows[0], &table->rows[index], out);
     }
     fputs("\n]\n", out);
 }
 
+static int write_table(const struct tsv *table, bool json, FILE *out)
+{
+    int rc = 0;
+    if (json)
+        write_json(table, out);
+    else
+        rc = write_columns(table, out);
+    return rc == 0 && (fflush(out) != 0 || ferror(out)) ? -EIO : rc;
+}
+
 int listing_write(FILE *in, bool json, FILE *out)
 {
-    struct rows rows = {.rows = NULL};
-    int rc = read_rows(in, &rows);
-    if (rc == 0 && json)
-        write_json(&rows, out);
-    else if (rc == 0)
-        rc = write_columns(&rows, out);
-    rows_free(&rows);
-    return rc == 0 && (fflush(out) != 0 || ferror(out)) ? -EIO : rc;
+    struct tsv table;
+    int rc = tsv_read(in, &table);
+    if (rc == 0)
+        rc = write_table(&table, json, out);
+    tsv_free(&table);
+    return rc;
+}
+
+int listing_of_mount(const char *mount_point, const char *name, bool json)
+{
+    struct tsv table;
+    if (tsv_read_mount(mount_point, name, false, &table) != 0)
+        return TOOL_EXIT_FAILED;
+    const int rc = write_table(&table, json, stdout);
+    tsv_free(&table);
+    if (rc != 0)
+        fprintf(stderr, "tblfs: %s\n", strerror(-rc));
+    return rc == 0 ? 0 : TOOL_EXIT_FAILED;
 }

@@ -12,5 +12,7 @@
  * each other, or (json) as an array with an object for each line, whose numbers are numbers. 0; -EIO: `in` or `out` failed;
  * -ENOMEM. */
 int listing_write(FILE *in, bool json, FILE *out) WARN_UNUSED;
+/* The same for a table of MNT/.tblfs, to stdout. An exit status; what went wrong was said. */
+int listing_of_mount(const char *mount_point, const char *name, bool json) WARN_UNUSED;
 
 #endif

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,20 +45,6 @@ static int list_defaults(bool json)
     return rc == 0 ? 0 : say("settings", -rc);
 }
 
-static int list_mount(const char *mount_point, bool json)
-{
-    char path[PATH_MAX];
-    (void)snprintf(path, sizeof path, "%s/.tblfs/settings", mount_point);
-    FILE *in = fopen(path, "re");
-    if (in == NULL) {
-        fprintf(stderr, "tblfs: %s: %s (is a store mounted there?)\n", path, strerror(errno));
-        return TOOL_EXIT_FAILED;
-    }
-    const int rc = listing_write(in, json, stdout);
-    (void)fclose(in);
-    return rc == 0 ? 0 : say(path, -rc);
-}
-
 static int settings_run(const struct tool *tool, int argc, char **argv)
 {
     static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {NULL, 0, NULL, 0}};
@@ -72,7 +57,7 @@ static int settings_run(const struct tool *tool, int argc, char **argv)
     }
     if (argc - optind > 1)
         return tool_usage_error(tool, "too many arguments");
-    return argc == optind ? list_defaults(json) : list_mount(argv[optind], json);
+    return argc == optind ? list_defaults(json) : listing_of_mount(argv[optind], "settings", json);
 }
 
 const struct tool tool_settings = {

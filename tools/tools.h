@@ -32,6 +32,8 @@ extern const struct tool tool_mkfs;
 extern const struct tool tool_mount;
 extern const struct tool tool_settings;
 extern const struct tool tool_snapshot;
+extern const struct tool tool_status;
+extern const struct tool tool_top;
 extern const struct tool tool_txn;
 extern const struct tool tool_umount;
 extern const struct tool tool_version;
