@@ -79,6 +79,10 @@ void content_plan_abandon(struct content_plan *plan);
 int content_read(struct relation *relation, const struct content_root *root, uint64_t offset, void *bytes, size_t size,
                  size_t *out_read) WARN_UNUSED;
 
+/* The same up to the next hole. At a hole *out_read is 0 and *out_hole what is left of it, at most up to the end; else *out_hole is 0. */
+int content_read_run(struct relation *relation, const struct content_root *root, uint64_t offset, void *bytes,
+                     size_t size, size_t *out_read, uint64_t *out_hole) WARN_UNUSED;
+
 /* The same without copying: pieces of pinned frames (reply pins) and of a static zero page. */
 struct content_pieces {
     struct iovec *iov;     /* count pieces, in order */
@@ -117,6 +121,17 @@ int content_visit(struct relation *relation, const struct content_root *root,
 
 /* Pages of the tree in blocks, by reading inner pages only. */
 int content_count_blocks(struct relation *relation, const struct content_root *root, uint64_t *out_blocks) WARN_UNUSED;
+
+/* How a tree lies in its file. */
+struct content_shape {
+    uint64_t seen_bytes; /* of the content, holes too: where the next look starts */
+    uint64_t leaves, leaf_bytes;
+    uint64_t runs;   /* of leaves that follow each other in the file: reading all of them in order jumps so often */
+    block_no behind; /* the last leaf's block + 1 */
+};
+/* Adds the next `span` bytes of content to it (all zero at first), by reading inner pages only. */
+int content_add_shape(struct relation *relation, const struct content_root *root, uint64_t span,
+                      struct content_shape *shape) WARN_UNUSED;
 
 /* Lists every page of the tree in `list` (for a drop of all blocks: truncate to zero of a small table). */
 int content_retire_all(struct relation *relation, const struct content_root *root,

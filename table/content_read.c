@@ -96,6 +96,48 @@ int content_read(struct relation *relation, const struct content_root *root, uin
     return err;
 }
 
+/* ---- up to a hole ---- */
+
+struct run_job {
+    struct copy_job copy;
+    uint64_t read, hole;
+};
+
+static int run_leaves(void *arg, const struct tree_entry *entries, unsigned count, uint64_t start)
+{
+    struct run_job *job = arg;
+    uint64_t end = start;
+    for (unsigned i = 0; i < count; i++)
+        end += entries[i].bytes;
+    const int err = copy_leaves(&job->copy, entries, count, start);
+    if (err == 0)
+        job->read = (end < job->copy.to ? end : job->copy.to) - job->copy.from;
+    return err;
+}
+
+static int run_hole(void *arg, uint64_t start, uint64_t bytes)
+{
+    struct run_job *job = arg;
+    if (job->read == 0)
+        job->hole = start + bytes - job->copy.from;
+    return 1;
+}
+
+int content_read_run(struct relation *relation, const struct content_root *root, uint64_t offset, void *bytes,
+                     size_t size, size_t *out_read, uint64_t *out_hole)
+{
+    const struct content_tree tree = content_tree_of(relation);
+    struct run_job job = {.copy = {.tree = &tree, .bytes = bytes, .from = offset, .to = read_end(root, offset, size)}};
+    const struct content_walk walk = {
+        .tree = tree, .from = offset, .to = job.copy.to, .leaves = run_leaves, .hole = run_hole, .arg = &job};
+    const int err = content_walk(&walk, root);
+    if (err < 0)
+        return err;
+    *out_read = job.read;
+    *out_hole = job.hole;
+    return 0;
+}
+
 /* ---- pieces ---- */
 
 struct piece_job {

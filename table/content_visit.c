@@ -172,3 +172,45 @@ int content_each_leaf(struct relation *relation, const struct content_root *root
                                       .arg = &job};
     return from < root->bytes ? content_walk(&walk, root) : 0;
 }
+
+/* ---- how it lies in the file ---- */
+
+static int shape_leaves(void *arg, const struct tree_entry *entries, unsigned count, uint64_t start)
+{
+    struct content_shape *shape = arg;
+    for (unsigned i = 0; i < count; i++) {
+        const block_no block = entries[i].ptr.block;
+        const bool seen = start < shape->seen_bytes; /* the look before this one ended inside it */
+        start += entries[i].bytes;
+        if (seen)
+            continue;
+        shape->runs += shape->leaves == 0 || block != shape->behind;
+        shape->leaves++;
+        shape->leaf_bytes += entries[i].bytes;
+        shape->behind = block + 1;
+        shape->seen_bytes = start;
+    }
+    return 0;
+}
+
+static int shape_hole(void *arg, uint64_t start, uint64_t bytes)
+{
+    struct content_shape *shape = arg;
+    if (start + bytes > shape->seen_bytes)
+        shape->seen_bytes = start + bytes;
+    return 0;
+}
+
+int content_add_shape(struct relation *relation, const struct content_root *root, uint64_t span,
+                      struct content_shape *shape)
+{
+    const uint64_t from = shape->seen_bytes;
+    const uint64_t left = from < root->bytes ? root->bytes - from : 0;
+    const struct content_walk walk = {.tree = content_tree_of(relation),
+                                      .from = from,
+                                      .to = from + (span < left ? span : left),
+                                      .leaves = shape_leaves,
+                                      .hole = shape_hole,
+                                      .arg = shape};
+    return left > 0 ? content_walk(&walk, root) : 0;
+}

@@ -649,6 +649,21 @@ void cow_retire_relation(struct cow *cow, struct dead_chunk *chunk)
     mutex_unlock(&cow->lock);
 }
 
+void cow_revive_relation(struct cow *cow, const struct relation *relation)
+{
+    rwlock_assert_held_exclusive(&cow->gate);
+    mutex_lock(&cow->lock);
+    struct dead_chunk **link = &cow->dropped_held;
+    while (*link != NULL && (*link)->relation != relation) {
+        link = &(*link)->next;
+    }
+    struct dead_chunk *chunk = *link;
+    assert(chunk != NULL);
+    *link = chunk->next;
+    mutex_unlock(&cow->lock);
+    cow_chunk_free(chunk);
+}
+
 bool cow_log_refers_inside(const struct view *view, const struct relation *relation)
 {
     return relation_referenced(relation) > view->at && !PLANT(REFERRED_BLOCKS_REUSED);
@@ -768,6 +783,16 @@ uint32_t cow_take_dead(struct cow *cow, struct relation ***out_relations)
     return count;
 }
 
+/* COW-4: blocks of a closed transaction whose record the log may still need. */
+static bool has_pinned_locked(const struct cow *cow, const struct relation *relation)
+{
+    const struct dead_chunk *chunk = cow->pinned;
+    while (chunk != NULL && chunk->relation != relation) {
+        chunk = chunk->next;
+    }
+    return chunk != NULL && !PLANT(PINNED_FILE_UNLINKED);
+}
+
 uint32_t cow_take_removable(struct cow *cow, struct relation ***out_relations)
 {
     uint32_t count = 0;
@@ -784,7 +809,8 @@ uint32_t cow_take_removable(struct cow *cow, struct relation ***out_relations)
     while (relations != NULL && *link != NULL) {
         struct dead_chunk *chunk = *link;
         if ((chunk->retired > atomic_load(&cow->durable_at) && !PLANT(FILE_UNLINKED_EARLY)) ||
-            relation_is_held_locked(cow, chunk, !PLANT(FILE_UNLINKED_EARLY))) {
+            relation_is_held_locked(cow, chunk, !PLANT(FILE_UNLINKED_EARLY)) ||
+            has_pinned_locked(cow, chunk->relation)) {
             link = &chunk->next;
             continue;
         }

@@ -48,6 +48,7 @@ enum holder_kind {
     HOLDER_BACKUP,
     HOLDER_MAP,         /* a map is being built from this fork */
     HOLDER_OLD_VERSION, /* a commit replaced tables that are open */
+    HOLDER_COMPACTION,  /* ends an epoch, and goes at once */
 };
 
 struct cow;
@@ -201,6 +202,10 @@ uint32_t cow_dead_count(struct cow *cow);
 /* Takes the relations whose files may be removed now: dead, and no holder, durable ones included, has created <= at.
  * Never before cow_take_dead gave them out. */
 uint32_t cow_take_removable(struct cow *cow, struct relation ***out_relations);
+
+/* A relation that the live tree dropped is in it again: a transaction whose base has it is closed, and its content is there. So it is not dead.
+ * The gate is held exclusively. */
+void cow_revive_relation(struct cow *cow, const struct relation *relation);
 
 /* ---- for FSM-3 and checks ---- */
 

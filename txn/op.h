@@ -11,6 +11,7 @@
 #include "base/types.h"
 
 enum op_type {
+    OP_UNLOGGED = 0, /* changes nothing that a record could say */
 #define OP(name, code, fields, text) OP_##name = code,
 #include "txn/op.def"
 };

@@ -272,6 +272,9 @@ void publish_swap_locked(struct publish *publish)
     if (publish->txn != NULL) {
         view_hand_over_relations(publish->txn->view, publish->whole, publish->whole_count);
     }
+    for (size_t i = 0; i < publish->revived_count && !PLANT(COMPACTION_NOT_UNDONE); i++) {
+        cow_revive_relation(store->cow, publish->revived[i]);
+    }
     atomic_fetch_add(&store->inode_count, (uint64_t)publish->inode_delta);
     atomic_fetch_add(&store->root_swaps, 1);
     atomic_fetch_add(&store->commits, 1);
@@ -295,8 +298,12 @@ void publish_end(struct publish *publish)
     for (size_t i = 0; i < publish->whole_count; i++) {
         relation_unref(publish->whole[i]);
     }
+    for (size_t i = 0; i < publish->revived_count; i++) {
+        relation_unref(publish->revived[i]);
+    }
     free(publish->hand_overs);
     free(publish->whole);
+    free(publish->revived);
     free(publish->orphans);
     free(publish->dropped);
     publish->view = NULL;

@@ -5,6 +5,8 @@
  * PUBLISH-2 Closing and replaying go through the same functions; only content is taken over by root in the one and written again in the
  *           other.
  * PUBLISH-3 Between the check for conflicts and the swap the live tree does not change: closing holds the gate exclusively.
+ * PUBLISH-5 A table that was compacted since the transaction began (COMPACT-3) has another relation than its base, and the same content. What
+ *           the transaction made of it is taken over where it is: the old relation is the table's again, and the new one goes.
  * PUBLISH-4 Whoever had a replaced table open goes on with the old version: the fork is kept until its file has pinned what it shows.
  */
 #ifndef TBLFS_TXN_PUBLISH_H
@@ -45,6 +47,9 @@ struct publish {
     size_t hand_over_count, hand_over_capacity;
     struct relation **whole; /* relations that are taken over with all that is private in them; references */
     size_t whole_count, whole_capacity;
+    struct relation *
+        *revived; /* that were dropped when their tables were compacted, and are in the live tree again; references */
+    size_t revived_count, revived_capacity;
     struct store_changes *changes; /* NULL: not wanted */
     struct old_version *old;       /* prepared, NULL: not needed */
 };

@@ -17,7 +17,38 @@
 struct take_over_arg {
     const struct txn_inode *touched;
     struct inode base, own;
+    bool compacted;              /* PUBLISH-5 */
+    bool was_renumbered;         /* OWNER-1: the base's relation has an owner item */
+    struct relation_owner owner; /* which is this */
 };
+
+/* The transaction's content is in the relation that the table had before it was compacted. */
+static bool revives_relation(const struct take_over_arg *ta)
+{
+    return ta->compacted && ta->own.rel == ta->base.rel && ta->own.rel != REL_NONE;
+}
+
+/* The inode gets the transaction's relation. */
+static int change_relation(struct op_run *run, const struct take_over_arg *ta, struct inode *inode)
+{
+    int rc = 0;
+    if (ta->compacted) {
+        rc = op_drop_relation(run, inode);
+    } else if ((inode->flags & INODE_RENUMBERED) != 0) {
+        rc = owner_batch_remove(&run->batch, inode->rel);
+    }
+    inode->flags &= (uint8_t)~INODE_RENUMBERED;
+    inode->rel = ta->own.rel;
+    inode->rel_created = ta->own.rel != REL_NONE ? cow_epoch(run->store->cow) : 0;
+    if (rc == 0 && revives_relation(ta)) {
+        inode->rel_created = ta->base.rel_created; /* who forked before the compaction sees it */
+    }
+    if (rc == 0 && revives_relation(ta) && ta->was_renumbered) {
+        inode->flags |= INODE_RENUMBERED;
+        rc = owner_batch_put(&run->batch, inode->rel, &ta->owner);
+    }
+    return rc;
+}
 
 static int plan_take_over(struct op_run *run, void *arg)
 {
@@ -30,10 +61,7 @@ static int plan_take_over(struct op_run *run, void *arg)
         return rc;
     }
     if (inode.rel != own->rel) {
-        rc = (inode.flags & INODE_RENUMBERED) != 0 ? owner_batch_remove(&run->batch, inode.rel) : 0;
-        inode.flags &= (uint8_t)~INODE_RENUMBERED;
-        inode.rel = own->rel;
-        inode.rel_created = own->rel != REL_NONE ? epoch : 0;
+        rc = change_relation(run, ta, &inode);
     }
     inode.content_ptr = own->content_ptr;
     inode.content_height = own->content_height;
@@ -65,29 +93,59 @@ static int hand_over_run(struct publish *publish, struct relation *relation, blo
     return 0;
 }
 
-static int hand_over_relation_of(struct publish *publish, const struct inode *inode)
+static int list_relation_of(struct publish *publish, const struct inode *inode, struct relation ***inout_list,
+                            size_t *inout_count, size_t *inout_capacity)
 {
     if (inode->rel == REL_NONE) {
         return 0;
     }
-    struct relation **list =
-        array_with_room(publish->whole, publish->whole_count, &publish->whole_capacity, sizeof(struct relation *));
+    struct relation **list = array_with_room(*inout_list, *inout_count, inout_capacity, sizeof(struct relation *));
     if (list == NULL) {
         return -ENOMEM;
     }
-    publish->whole = list;
-    const int rc = relation_open(publish->store->cache, inode->ts, inode->rel, &list[publish->whole_count]);
-    publish->whole_count += rc == 0;
+    *inout_list = list;
+    const int rc = relation_open(publish->store->cache, inode->ts, inode->rel, &list[*inout_count]);
+    *inout_count += rc == 0;
+    return rc;
+}
+
+static int hand_over_relation_of(struct publish *publish, const struct inode *inode)
+{
+    return list_relation_of(publish, inode, &publish->whole, &publish->whole_count, &publish->whole_capacity);
+}
+
+static int revive_relation_of(struct publish *publish, const struct inode *inode)
+{
+    return list_relation_of(publish, inode, &publish->revived, &publish->revived_count, &publish->revived_capacity);
+}
+
+/* Who owned the base's relation before the compaction took it from the live tree? */
+static int find_base_owner(struct publish *publish, struct take_over_arg *ta)
+{
+    struct view *base = publish->txn->base_view;
+    ta->was_renumbered = (ta->base.flags & INODE_RENUMBERED) != 0;
+    if (!ta->was_renumbered) {
+        return 0;
+    }
+    rwlock_lock_shared(&base->catalog_lock);
+    const int rc = owner_get(base, ta->base.rel, &ta->owner);
+    rwlock_unlock_shared(&base->catalog_lock);
     return rc;
 }
 
 static int take_over(struct publish *publish, struct take_over_arg *ta)
 {
-    int rc = store_op_run(publish->store, publish->view, OP_WRITE, plan_take_over, ta);
+    int rc = ta->compacted ? find_base_owner(publish, ta) : 0;
+    if (rc == 0) {
+        rc = store_op_run(publish->store, publish->view, OP_WRITE, plan_take_over, ta);
+    }
     if (rc == 0) {
         rc = hand_over_relation_of(publish, &ta->own);
     }
-    if (rc == 0 && !ta->touched->created && ta->base.rel != ta->own.rel) {
+    if (rc == 0 && revives_relation(ta)) {
+        rc = revive_relation_of(publish, &ta->own);
+    }
+    if (rc == 0 && !ta->touched->created && !ta->compacted && ta->base.rel != ta->own.rel) {
         rc = hand_over_relation_of(publish, &ta->base);
     }
     return rc;
@@ -254,7 +312,8 @@ static int publish_content(struct publish *publish, const struct txn_inode *touc
     if (!live_exists) {
         return -EAGAIN;
     }
-    const bool is_same = touched->created || content_is_same(&ta.base, &live);
+    const bool is_same = touched->created || content_is_same(publish->txn, &ta.base, &live);
+    ta.compacted = !touched->created && ta.base.rel != live.rel;
     const uint64_t old_size = live.size_bytes;
     rc = is_same ? take_over(publish, &ta) : merge(publish, &ta, &live);
     if (rc == 0 && !touched->created && !touched->rewritten && publish->changes != NULL) {

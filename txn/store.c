@@ -25,6 +25,7 @@
 #define DEFAULT_OPEN_FILES             512u
 #define DEFAULT_CHECKPOINT_INTERVAL_MS 60000u
 #define DEFAULT_BULK_MIN_BYTES         (UINT64_C(512) << 10)
+#define DEFAULT_COMPACT_PIECE_BLOCKS   64u
 #define DEFAULT_CHECKPOINT_LOG_BYTES   (UINT64_C(256) << 20)
 
 /* ---- pieces shared with mkfs ---- */
@@ -258,6 +259,8 @@ static struct store *store_make(const struct store_options *options)
     store->checkpoint_log_bytes =
         options->checkpoint_log_bytes != 0 ? options->checkpoint_log_bytes : DEFAULT_CHECKPOINT_LOG_BYTES;
     store->log_segment_size = options->log_segment_size;
+    store->compact_piece_blocks =
+        options->compact_piece_blocks != 0 ? options->compact_piece_blocks : DEFAULT_COMPACT_PIECE_BLOCKS;
     store->bulk_min_bytes = options->bulk_min_bytes != 0 ? options->bulk_min_bytes : DEFAULT_BULK_MIN_BYTES;
     mutex_init(&store->checkpoint_lock, LOCK_RANK_STORE);
     mutex_init(&store->control_lock, LOCK_RANK_CONTROL);

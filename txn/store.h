@@ -34,6 +34,7 @@ struct store_options {
     uint32_t checkpoint_interval_ms; /* 0: 60,000 */
     uint64_t checkpoint_log_bytes;   /* log volume that brings a checkpoint; 0: 256 MiB */
     uint64_t bulk_min_bytes;         /* appends from this size on are logged by reference (COW-4); 0: 512 KiB */
+    uint32_t compact_piece_blocks;   /* that a compaction copies at a time, in a small cache fewer; 0: 64 */
     uint32_t log_segment_size;       /* of a store that is always opened with it (tests); 0: 16 MiB */
     bool read_only;
     struct store_progress *progress; /* told how far opening is; NULL: nobody watches */
@@ -196,6 +197,34 @@ int store_sync(struct store *store) WARN_UNUSED;
  * sync serves all that ask meanwhile. Without background threads it is called before this returns. `done` must not
  * wait for other requests. -ENOMEM: it will not be called. */
 int store_sync_async(struct store *store, void (*done)(void *arg, int rc), void *arg) WARN_UNUSED;
+
+/* ---- compaction ---- */
+
+/* How a table lies in its file. */
+struct store_shape {
+    uint64_t file_blocks;
+    uint64_t leaves; /* blocks that hold its bytes */
+    uint64_t leaf_bytes, leaf_capacity_bytes;
+    uint64_t runs; /* of leaves that follow each other in the file */
+};
+int store_file_get_shape(struct store_file *file, struct store_shape *out_shape) WARN_UNUSED;
+
+/* Writes the content of a live table again, in order, into a new file, while everybody goes on. No byte, no attribute and no number changes,
+ * nobody gets a conflict from it, and what saw the table before (snapshots, transactions) goes on seeing the old file. */
+struct store_compact;
+struct store_compact_info {
+    uint64_t done_bytes, total_bytes;
+    struct store_shape before, after; /* after: when it is done */
+    char transaction[256];            /* -EBUSY: the one that wrote the table */
+};
+/* -EINVAL: not of the live tree; -EALREADY: it is being compacted; -EROFS. */
+int store_compact_begin(struct store_file *file, struct store_compact **out_compact) WARN_UNUSED;
+/* Goes on for about that many bytes. 1: there is more to do; 0: done. -EBUSY: an open transaction wrote the table; -EAGAIN: it is changed again
+ * and again; -ESTALE: it was replaced or removed; -ENOSPC, -EIO, -ENOMEM, -EROFS. After an error it is over, and the table as it was. */
+int store_compact_step(struct store_compact *compact, uint64_t max_bytes) WARN_UNUSED;
+void store_compact_get_info(const struct store_compact *compact, struct store_compact_info *out_info);
+/* Whenever one likes: one that is not done leaves nothing behind. */
+void store_compact_end(struct store_compact *compact);
 
 /* ---- snapshots ---- */
 

@@ -56,10 +56,9 @@ static int look_name(struct store *store, struct view *view, ino_no parent, stru
     return rc == -ENOENT ? 0 : rc;
 }
 
-bool content_is_same(const struct inode *a, const struct inode *b)
+bool content_is_same(const struct store_txn *txn, const struct inode *base, const struct inode *live)
 {
-    return a->rel == b->rel && a->size_bytes == b->size_bytes && a->content_height == b->content_height &&
-           page_ptr_equal(a->content_ptr, b->content_ptr);
+    return live->size_bytes == base->size_bytes && live->rewrite_epoch <= txn->view->at;
 }
 
 static int report_inode(struct finder *finder, ino_no ino, const char *did, const char *outside, int64_t since_ns)
@@ -212,7 +211,7 @@ static int may_merge(struct finder *finder, const struct sides *sides, bool *out
 
 static int check_content(struct finder *finder, const struct txn_inode *touched, const struct sides *sides)
 {
-    const bool changed = !content_is_same(&sides->base.inode, &sides->live.inode);
+    const bool changed = !content_is_same(finder->txn, &sides->base.inode, &sides->live.inode);
     const bool rewritten = sides->live.inode.rewrite_epoch > finder->at;
     const char *outside = NULL;
     int rc = 0;

@@ -6,9 +6,11 @@
  *
  * CONTENT ROOTS AND RELATIONS
  *   rel == REL_NONE          never had content, or was cut to nothing: the next write makes a relation
- *   cut to 0, tree of pages  a large one: the whole relation goes (COW-5); a single leaf: its block goes
+ *   cut to 0                 more than a page of bytes: the whole relation goes (COW-5); else its blocks go
  */
 #include "txn/publish.h"
+
+#include "base/plant.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -154,14 +156,17 @@ void store_file_settle(struct store_file *file)
     old_version_put(old);
 }
 
+int store_file_look_locked(struct store_file *file, struct inode *out_inode)
+{
+    const int rc = get_inode(file, out_inode);
+    return rc != 0 ? rc : adopt_relation_locked(file, out_inode);
+}
+
 static int adopt_relation(struct store_file *file)
 {
     struct inode inode;
     rwlock_lock_exclusive(&file->lock);
-    int rc = get_inode(file, &inode);
-    if (rc == 0) {
-        rc = adopt_relation_locked(file, &inode);
-    }
+    const int rc = store_file_look_locked(file, &inode);
     rwlock_unlock_exclusive(&file->lock);
     return rc;
 }
@@ -173,10 +178,12 @@ static bool needs_relation(const struct content_change *change)
     return change->type == OP_WRITE || change->type == OP_WRITE_PAGES;
 }
 
-/* Cutting a tree of several pages to nothing drops its relation. True: done that way. */
+/* Cutting more than a page to nothing drops the relation. True: done that way. Replay decides the same, however the bytes lie in pages there
+ * (COMPACT-1). */
 static bool drops_relation(const struct content_change *change, const struct inode *inode)
 {
-    return change->type == OP_RESIZE && change->size == 0 && inode->content_height >= 2;
+    return change->type == OP_RESIZE && change->size == 0 && inode->rel != REL_NONE &&
+           inode->size_bytes > PAGE_PAYLOAD_SIZE;
 }
 
 /* Reads what planning will look at before the gate is entered, so that no fork waits for the disk. */
@@ -199,6 +206,24 @@ static int warm_content(const struct content_change *change, const struct inode 
     return content_warm(relation, &root, change->offset, change->offset + size);
 }
 
+int store_make_relation(struct store *store, ts_no ts, rel_no rel, struct relation **out_relation)
+{
+    struct relation *relation = NULL;
+    int rc = relation_open(store->cache, ts, rel, &relation);
+    if (rc == 0) {
+        rc = relation_create_file(relation);
+    }
+    if (rc == 0) {
+        rc = store_map_init_new(store, relation);
+    }
+    if (rc != 0) {
+        relation_unref(relation);
+        return rc;
+    }
+    *out_relation = relation;
+    return 0;
+}
+
 /* The file has a relation with a map, if it needs one (file lock held exclusively, gate not held). */
 static int ensure_relation(struct content_change *change, const struct inode *inode)
 {
@@ -216,13 +241,7 @@ static int ensure_relation(struct content_change *change, const struct inode *in
     if (rel == REL_NONE) {
         return -EBADMSG; /* the record says that there was one already */
     }
-    int rc = relation_open(store->cache, inode->ts, rel, &relation);
-    if (rc == 0) {
-        rc = relation_create_file(relation);
-    }
-    if (rc == 0) {
-        rc = store_map_init_new(store, relation);
-    }
+    int rc = store_make_relation(store, inode->ts, rel, &relation);
     if (rc == 0) {
         rc = view_relation_created(file->view, relation);
     }
@@ -236,16 +255,22 @@ static int ensure_relation(struct content_change *change, const struct inode *in
     return 0;
 }
 
-/* The change failed: the relation made for it goes as if it had been dropped. */
+void store_drop_unnamed_relation(struct view *view, struct relation *relation)
+{
+    struct cow *cow = view->cow;
+    struct retire_list list = {0};
+    if (retire_list_reserve(&list, relation, 1) == 0) {
+        cow_gate_enter(cow);
+        retire_list_add_relation(&list, cow_epoch(cow));
+        view_retire(view, &list);
+        cow_gate_leave(cow);
+    }
+}
+
+/* The change failed: so does the relation made for it. */
 static void abandon_relation(struct store_file *file)
 {
-    struct retire_list list = {0};
-    if (retire_list_reserve(&list, file->relation, 1) == 0) {
-        cow_gate_enter(file->store->cow);
-        retire_list_add_relation(&list, cow_epoch(file->store->cow));
-        view_retire(file->view, &list);
-        cow_gate_leave(file->store->cow);
-    }
+    store_drop_unnamed_relation(file->view, file->relation);
     relation_unref(file->relation);
     file->relation = NULL;
 }
@@ -436,10 +461,7 @@ static int change_locked(struct op_run *run, struct content_change *change)
 {
     struct inode inode;
     const uint64_t swaps = atomic_load(&change->file->store->root_swaps);
-    int rc = get_inode(change->file, &inode);
-    if (rc == 0) {
-        rc = adopt_relation_locked(change->file, &inode);
-    }
+    int rc = store_file_look_locked(change->file, &inode);
     if (rc == 0 && atomic_load(&change->file->replaced)) {
         rc = -ESTALE;
     }
@@ -514,10 +536,7 @@ int store_file_ensure_map(struct store_file *file)
         return rc;
     }
     rwlock_lock_exclusive(&file->lock);
-    rc = get_inode(file, &inode);
-    if (rc == 0) {
-        rc = adopt_relation_locked(file, &inode);
-    }
+    rc = store_file_look_locked(file, &inode);
     if (rc == 0 && file->relation != NULL) {
         rc = store_map_ensure(file->store, file->relation, file->view, file->ino);
     }
@@ -583,8 +602,8 @@ int store_allocate(struct store_file *file, uint64_t offset, uint64_t size, unsi
 
 /* ---- reading ---- */
 
-/* Budget, file lock and root for a read. */
-static int read_enter(struct store_file *file, uint32_t pins, struct frame_budget *out_budget, struct inode *out_inode)
+int store_file_read_enter(struct store_file *file, uint32_t pins, struct frame_budget *out_budget,
+                          struct inode *out_inode)
 {
     int rc = frame_budget_take(file->store->cache, pins, 0, out_budget);
     if (rc != 0) {
@@ -605,13 +624,18 @@ static int read_enter(struct store_file *file, uint32_t pins, struct frame_budge
     return rc;
 }
 
+void store_file_read_leave(struct store_file *file, struct frame_budget *budget)
+{
+    rwlock_unlock_shared(&file->lock);
+    frame_budget_release(budget);
+}
+
 int store_file_get_inode(struct store_file *file, struct inode *out_inode)
 {
     struct frame_budget budget;
-    const int rc = read_enter(file, STORE_READ_PINS, &budget, out_inode);
+    const int rc = store_file_read_enter(file, STORE_READ_PINS, &budget, out_inode);
     if (rc == 0) {
-        rwlock_unlock_shared(&file->lock);
-        frame_budget_release(&budget);
+        store_file_read_leave(file, &budget);
     }
     return rc;
 }
@@ -620,12 +644,11 @@ int store_read(struct store_file *file, uint64_t offset, void *bytes, size_t siz
 {
     struct frame_budget budget;
     struct inode inode;
-    int rc = read_enter(file, STORE_READ_PINS, &budget, &inode);
+    int rc = store_file_read_enter(file, STORE_READ_PINS, &budget, &inode);
     if (rc == 0) {
         const struct content_root root = store_content_root(&inode);
         rc = content_read(file->relation, &root, offset, bytes, size, out_read);
-        rwlock_unlock_shared(&file->lock);
-        frame_budget_release(&budget);
+        store_file_read_leave(file, &budget);
     }
     return rc;
 }
@@ -638,7 +661,7 @@ int store_read_pieces(struct store_file *file, uint64_t offset, size_t size, str
     if (pins > frame_budget_max(file->store->cache)) {
         return -E2BIG;
     }
-    int rc = read_enter(file, pins, out_budget, &inode);
+    int rc = store_file_read_enter(file, pins, out_budget, &inode);
     if (rc == 0) {
         const struct content_root root = store_content_root(&inode);
         rc = content_read_pieces(file->relation, &root, offset, size, out_pieces);
@@ -654,12 +677,11 @@ int store_seek(struct store_file *file, uint64_t offset, bool hole, uint64_t *ou
 {
     struct frame_budget budget;
     struct inode inode;
-    int rc = read_enter(file, STORE_READ_PINS, &budget, &inode);
+    int rc = store_file_read_enter(file, STORE_READ_PINS, &budget, &inode);
     if (rc == 0) {
         const struct content_root root = store_content_root(&inode);
         rc = content_seek(file->relation, &root, offset, hole, out_offset);
-        rwlock_unlock_shared(&file->lock);
-        frame_budget_release(&budget);
+        store_file_read_leave(file, &budget);
     }
     return rc;
 }
@@ -679,10 +701,12 @@ static struct content_change change_of_record(struct store_file *file, const str
     };
 }
 
-/* In a merge the rows may go to another relation than the one that the transaction made: PAGES-6. */
+/* In a merge the rows may go to another relation than the one that the transaction made, and what was compacted since the checkpoint has its
+ * old relation again: PAGES-6. */
 static bool is_of_another_relation(const struct store_file *file, const struct op_record *record)
 {
-    return file->relation != NULL && relation_number(file->relation) != record->rel;
+    return file->relation != NULL && relation_number(file->relation) != record->rel &&
+           !PLANT(PAGES_TAKEN_FROM_ANOTHER_RELATION);
 }
 
 /* PAGES-5: one page's bytes are written anew, and its block, which was counted as used, leaves. */

@@ -205,6 +205,13 @@ epoch_no store_file_replaced_at(const struct store_file *file)
     return atomic_load(&file->replaced) ? file->replaced_at : 0;
 }
 
+void store_file_ref(struct store_file *file)
+{
+    mutex_lock(&file->store->files_lock);
+    file->refs++;
+    mutex_unlock(&file->store->files_lock);
+}
+
 struct store_file *store_file_find(struct store *store, struct view *view, ino_no ino)
 {
     mutex_lock(&store->files_lock);

@@ -55,6 +55,7 @@ struct store_file {
     bool orphan; /* its last name is gone */
     /* set once, with the catalog lock of the live view held exclusively: a commit replaced the table, the file shows what it was before */
     _Atomic bool replaced;
+    _Atomic bool compacting; /* somebody is at it (txn/store_compact.c) */
     epoch_no replaced_at;    /* epoch of what it was before */
     struct old_version *old; /* cleared under `lock` exclusively, when the next two are there */
     struct block_pin *pin;   /* NULL: no content */
@@ -79,6 +80,7 @@ struct store {
     struct log *log;  /* NULL: read-only, or not open yet */
     lsn_no log_start; /* ceiling of the earlier lives: where this one's may start */
     uint32_t log_segment_size;
+    uint32_t compact_piece_blocks;
     uint64_t bulk_min_bytes;         /* appends from this size on are logged by reference */
     uint64_t checkpoint_log_bytes;   /* log volume that brings a checkpoint */
     struct store_progress *progress; /* of opening; NULL: nobody watches */
@@ -286,6 +288,7 @@ void store_file_free(struct store_file *file);
 bool store_file_is_open(struct store *store, struct view *view, ino_no ino);
 /* NULL is ignored. No lock held. */
 void old_version_put(struct old_version *old);
+void store_file_ref(struct store_file *file);
 /* An open file of the inode, with a reference; NULL: there is none. */
 struct store_file *store_file_find(struct store *store, struct view *view, ino_no ino);
 /* A commit replaced the table: if it is open, its file shows the old version from here on (and has a reference to it). Those that it
@@ -304,6 +307,16 @@ int store_check_undamaged(const struct store *store, const struct inode *inode) 
 int store_file_ensure_map(struct store_file *file) WARN_UNUSED;
 int store_file_resize(struct store_file *file, uint64_t size_bytes, unsigned flags) WARN_UNUSED;
 int store_file_get_inode(struct store_file *file, struct inode *out_inode) WARN_UNUSED;
+/* Budget, file lock (shared) and inode for a read. */
+int store_file_read_enter(struct store_file *file, uint32_t pins, struct frame_budget *out_budget,
+                          struct inode *out_inode) WARN_UNUSED;
+void store_file_read_leave(struct store_file *file, struct frame_budget *budget);
+/* The inode, and file->relation is its relation. The file lock is held exclusively. */
+int store_file_look_locked(struct store_file *file, struct inode *out_inode) WARN_UNUSED;
+/* A new, empty relation with its file and map, that no tree names yet. */
+int store_make_relation(struct store *store, ts_no ts, rel_no rel, struct relation **out_relation) WARN_UNUSED;
+/* One that no tree of the view names any more, or ever did: it goes as if it had been dropped. Takes the gate. */
+void store_drop_unnamed_relation(struct view *view, struct relation *relation);
 
 /* ---- store_names.c ---- */
 int op_destroy_inode(struct op_run *run, const struct inode *inode) WARN_UNUSED;

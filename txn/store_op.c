@@ -48,7 +48,7 @@ static int reserve_log(struct op_run *run, uint64_t log_bytes)
 {
     const bool carried = run->txn != NULL && op_is_removal(run->op.type); /* by a later record */
     const bool scratch = run->txn != NULL && run->txn->scratch;
-    if (run->replay != NULL || run->store->log == NULL || carried || scratch) {
+    if (run->replay != NULL || run->store->log == NULL || carried || scratch || run->op.type == OP_UNLOGGED) {
         return 0;
     }
     return log_reserve(run->store->log, RECORD_MAX_BYTES + log_bytes, &run->slot);

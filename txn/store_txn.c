@@ -360,6 +360,8 @@ static const char *holder_kind_name(enum holder_kind kind)
         return "backup";
     case HOLDER_OLD_VERSION:
         return STORE_HOLDER_OPEN_FILE;
+    case HOLDER_COMPACTION:
+        return "compaction";
     case HOLDER_MAP:
     default:
         return "map";

@@ -83,7 +83,7 @@ struct conflict {
 typedef int conflict_fn(void *arg, const struct conflict *conflict);
 /* What of the set was changed in the live tree since the transaction began. The gate is held, and a budget of STORE_READ_PINS. */
 int txn_find_conflicts(struct store_txn *txn, conflict_fn *fn, void *arg) WARN_UNUSED;
-/* Do two inodes have one content? */
-bool content_is_same(const struct inode *a, const struct inode *b);
+/* Does the live inode have the content that it had when the transaction began? What was compacted lies elsewhere, but is the same. */
+bool content_is_same(const struct store_txn *txn, const struct inode *base, const struct inode *live);
 
 #endif

@@ -62,8 +62,9 @@ struct life {
     struct life_lane lanes[1 + LIFE_TRANSACTIONS]; /* the first is the live tree */
     struct life_lane *lane;                        /* of the operation under way */
     struct holder *holders[LIFE_HOLDERS];
-    uint8_t *data;          /* LIFE_DATA random bytes, NULL: not made yet */
-    uint64_t *fingerprints; /* [0]: when it began, [n]: after operation n */
+    struct store_compact *compact; /* of a table of the live tree, under way; NULL: none */
+    uint8_t *data;                 /* LIFE_DATA random bytes, NULL: not made yet */
+    uint64_t *fingerprints;        /* [0]: when it began, [n]: after operation n */
     uint64_t operations_max;
     uint64_t op;             /* operations done */
     uint64_t durable_op;     /* as many of them are surely durable */

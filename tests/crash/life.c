@@ -76,6 +76,7 @@ int life_open(struct life *life)
         .max_open_files = 8,
         .log_segment_size = CRASH_SEGMENT_SIZE,
         .bulk_min_bytes = 2 * BLOCK_SIZE, /* a new leaf or two: by reference */
+        .compact_piece_blocks = 2,
     };
     const int rc = store_open(&options, &life->store, NULL);
     life->lane = &life->lanes[0];
@@ -129,8 +130,17 @@ static void forget_transactions(struct life *life)
     life->lane = &life->lanes[0];
 }
 
+static void end_compaction(struct life *life)
+{
+    if (life->compact != NULL) {
+        store_compact_end(life->compact);
+        life->compact = NULL;
+    }
+}
+
 int life_close(struct life *life)
 {
+    end_compaction(life);
     forget_transactions(life);
     close_handles(&life->lanes[0]);
     close_holders(life);
@@ -144,6 +154,7 @@ void life_abandon(struct life *life)
     if (life->store == NULL) {
         return;
     }
+    end_compaction(life);
     forget_transactions(life);
     close_holders(life);
     store_abandon(life->store);
@@ -483,6 +494,24 @@ static int operate_snapshot(struct life *life)
     return rc;
 }
 
+/* Begins one, or goes on with the one that is under way. It changes nothing that anybody sees. */
+static int operate_compact(struct life *life)
+{
+    note(life, "compact", life->compact != NULL, 0);
+    if (life->compact != NULL) {
+        const int rc = store_compact_step(life->compact, chance(life, 50) ? 1 : LIFE_DATA);
+        if (rc != 1) {
+            end_compaction(life);
+        }
+        return rc == 1 ? 0 : rc;
+    }
+    bool temporary = false;
+    struct store_file *file = draw_file(life, &temporary);
+    const int rc = file != NULL ? store_compact_begin(file, &life->compact) : 0;
+    put_file(file, temporary);
+    return rc;
+}
+
 static int operate_reopen(struct life *life)
 {
     note(life, "reopen", 0, 0);
@@ -572,8 +601,8 @@ static const struct operation tree_operations[] = {
 };
 
 static const struct operation store_operations[] = {
-    {operate_sync, 60},   {operate_step, 25},  {operate_checkpoint, 30},
-    {operate_holder, 45}, {operate_reopen, 6}, {operate_snapshot, 25},
+    {operate_sync, 60},  {operate_step, 25},     {operate_checkpoint, 30}, {operate_holder, 45},
+    {operate_reopen, 6}, {operate_snapshot, 25}, {operate_compact, 70},
 };
 
 static const struct operation transaction_operations[] = {

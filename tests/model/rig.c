@@ -59,6 +59,7 @@ static struct store *open_on(struct rig *rig, struct io_device *dev, bool read_o
         .cache_size_bytes = rig->config.cache_size_bytes,
         .log_segment_size = rig->config.log_segment_size,
         .bulk_min_bytes = 8 * BLOCK_SIZE,
+        .compact_piece_blocks = RIG_PIECE,
         .read_only = read_only,
     };
     struct store *store = NULL;
@@ -148,8 +149,88 @@ void rig_close_handles(struct rig *rig)
     }
 }
 
+/* A table, large ones before others. NULL: none. */
+static struct model_inode *draw_table(struct rig *rig)
+{
+    struct model_inode *drawn = NULL;
+    for (unsigned i = 0; i < 24; i++) {
+        struct model_inode *inode = rig->model->all[test_random_below(&rig->random, rig->model->count)];
+        const bool is_table = S_ISREG(inode->mode) && inode->nlink > 0;
+        if (is_table && (drawn == NULL || (drawn->size < 2 * PAGE_PAYLOAD_SIZE && inode->size > drawn->size))) {
+            drawn = inode;
+        }
+    }
+    return drawn;
+}
+
+static void begin_compaction(struct rig *rig)
+{
+    struct store_file *file = NULL;
+    struct model_inode *inode = draw_table(rig);
+    if (inode == NULL) {
+        return;
+    }
+    rig_note(rig, "compact inode %" PRIu64, inode->ino);
+    rig_must(rig, store_file_open(rig->store, store_live(rig->store), inode->ino, &file), "open for compaction");
+    rig_must(rig, store_compact_begin(file, &rig->compact), "store_compact_begin");
+    model_begin(rig->model);
+    rig_must(rig, model_open(rig->model, inode->ino), "open in the model");
+    rig->compact_handle = (struct rig_handle){.file = file, .inode = inode};
+}
+
+static void end_compaction(struct rig *rig)
+{
+    model_begin(rig->model);
+    store_compact_end(rig->compact);
+    store_file_close(rig->compact_handle.file);
+    model_close(rig->model, rig->compact_handle.inode);
+    rig->compact = NULL;
+    rig->compact_handle = (struct rig_handle){.file = NULL};
+}
+
+void rig_compact_end(struct rig *rig)
+{
+    if (rig->compact != NULL) {
+        end_compaction(rig);
+        rig->abandoned++;
+    }
+}
+
+/* Done, it lies in order but for what stands between two pieces. */
+static void check_shape(struct rig *rig)
+{
+    struct store_compact_info info;
+    store_compact_get_info(rig->compact, &info);
+    if (info.after.leaf_bytes > 0 && info.after.runs > 4 + info.after.leaves * 2 / RIG_PIECE) {
+        rig_fail(rig, "compacted: %" PRIu64 " leaves in %" PRIu64 " runs", info.after.leaves, info.after.runs);
+    }
+}
+
+void rig_compact(struct rig *rig)
+{
+    if (rig->compact == NULL) {
+        begin_compaction(rig);
+        return;
+    }
+    const int result = store_compact_step(rig->compact, 1);
+    rig_note(rig, "compaction goes on: %d", result);
+    if (result == 1) {
+        return;
+    }
+    if (result != 0 && result != -EBUSY && result != -EAGAIN && result != -ESTALE && result != -ENOENT) {
+        rig_fail(rig, "compaction answers %d", result);
+    }
+    if (result == 0) {
+        check_shape(rig);
+    }
+    rig->compacted += result == 0;
+    rig->compact_gave_way += result != 0;
+    end_compaction(rig);
+}
+
 void rig_destroy(struct rig *rig)
 {
+    rig_compact_end(rig);
     rig_close_handles(rig);
     rig_must(rig, store_close(rig->store), "store_close");
     assert_int_equal(atomic_load(&rig->diag.damage_count), 0);
@@ -205,6 +286,7 @@ void rig_reopen(struct rig *rig)
 {
     rig_note(rig, "clean close and reopen");
     model_begin(rig->model);
+    rig_compact_end(rig);
     rig_close_handles(rig);
     rig_must(rig, store_close(rig->store), "store_close");
     if (test_random_chance(&rig->random, 30)) {
@@ -218,6 +300,7 @@ void rig_kill_and_reopen(struct rig *rig)
 {
     rig_note(rig, "kill and reopen");
     model_begin(rig->model);
+    rig_compact_end(rig);
     store_abandon(rig->store);
     open_store(rig, false);
     for (unsigned i = 0; i < RIG_HANDLES; i++) {

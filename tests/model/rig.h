@@ -19,6 +19,7 @@
 #define RIG_LINE_BYTES  160
 #define RIG_DATA_BYTES  (1u << 20)
 #define RIG_DIR         "/data"
+#define RIG_PIECE       3u /* blocks that a compaction copies at a time */
 #define RIG_CACHE_SMALL ((uint64_t)BUFCACHE_MIN_FRAMES * BLOCK_SIZE)
 
 struct rig_config {
@@ -62,9 +63,13 @@ struct rig {
     struct test_random random;
     uint64_t step;
     uint64_t cloned_records; /* replayed on clones */
-    unsigned inode_limit;    /* wanders */
-    uint8_t *data;           /* RIG_DATA_BYTES random bytes to write from */
-    ino_no subjects[4];      /* of the operation under way */
+    struct store_compact
+        *compact; /* of a table of the live tree, under way beside the operations; it has the table open */
+    struct rig_handle compact_handle;
+    uint64_t compacted, compact_gave_way, abandoned; /* how compactions ended */
+    unsigned inode_limit;                            /* wanders */
+    uint8_t *data;                                   /* RIG_DATA_BYTES random bytes to write from */
+    ino_no subjects[4];                              /* of the operation under way */
     unsigned subject_count;
     int64_t time_before_ns;
     char history[RIG_HISTORY][RIG_LINE_BYTES];
@@ -93,6 +98,9 @@ void rig_checkpoint(struct rig *rig);
 void rig_reopen(struct rig *rig);          /* clean close, open: everything is there */
 void rig_kill_and_reopen(struct rig *rig); /* abandon, open: what was acknowledged is there */
 void rig_close_handles(struct rig *rig);
+/* Begins a compaction of some table of the live tree (the one that operations go to), or goes on with the one that is under way. */
+void rig_compact(struct rig *rig);
+void rig_compact_end(struct rig *rig); /* gives up the one that is under way */
 
 /* Fails the test with the history. */
 void rig_fail(struct rig *rig, const char *fmt, ...) PRINTF_LIKE(2, 3) __attribute__((noreturn));

@@ -195,7 +195,7 @@ static struct rig_handle *handle_of(struct rig *rig, const struct model_inode *i
             return &rig->handles[i];
         }
     }
-    return NULL;
+    return rig->compact_handle.inode == inode ? &rig->compact_handle : NULL;
 }
 
 static void get_attr(struct rig *rig, const struct model_inode *inode, struct store_attr *out_attr)

@@ -3,7 +3,7 @@
  *
  * Four rigs (small and large cache; names hashed to 4 and to 47 bits) share them. In between, at random: checkpoints
  * (before and behind each the device is cloned, recovered and compared), clean close and reopen, kill and reopen (what
- * was acknowledged is there), comparison of the whole tree, store_check. SEED, OPS (operations of each rig) and CHECK
+ * was acknowledged is there), comparison of the whole tree, store_check; tables are compacted meanwhile, step by step. SEED, OPS (operations of each rig) and CHECK
  * (store_check every so many operations, to find the one that broke something) come from the environment.
  */
 #include "tests/model/rig.h"
@@ -46,6 +46,9 @@ static void interrupt(struct rig *rig)
     if (now_and_then(rig, 15000)) {
         rig_reopen(rig);
     }
+    if (now_and_then(rig, rig->compact != NULL ? 3 : 400)) {
+        rig_compact(rig);
+    }
     if (now_and_then(rig, 15000)) {
         rig_kill_and_reopen(rig);
     }
@@ -81,6 +84,9 @@ static void run(uint64_t cache_size_bytes, uint8_t name_hash_bits)
     rig_reopen(rig);
     rig_check_store(rig);
     assert_true(rig->cloned_records > 0);
+    fprintf(stderr, "%" PRIu64 " tables compacted, %" PRIu64 " left alone, %" PRIu64 " cut off\n", rig->compacted,
+            rig->compact_gave_way, rig->abandoned);
+    assert_true(rig->compacted > 0);
     rig_destroy(rig);
     free(rig);
 }

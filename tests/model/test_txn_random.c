@@ -389,6 +389,9 @@ static void step(struct txn_rig *tr)
     } else {
         operate_in(tr, transaction);
     }
+    if (below(tr, tr->rig.compact != NULL ? 4 : 60) == 0) {
+        rig_compact(&tr->rig);
+    }
     interrupt(tr);
     cut_journal(tr);
 }
@@ -411,7 +414,10 @@ static void finish(struct txn_rig *tr)
             "%" PRIu64 " transactions: %" PRIu64 " committed (%" PRIu64 " of them beside others), %" PRIu64
             " conflicts, %" PRIu64 " aborted\n",
             tr->begun, tr->committed, tr->merged, tr->conflicts, tr->aborted);
+    fprintf(stderr, "%" PRIu64 " tables compacted, %" PRIu64 " left alone, %" PRIu64 " cut off\n", rig->compacted,
+            rig->compact_gave_way, rig->abandoned);
     assert_true(tr->merged > 0 && tr->conflicts > 0);
+    assert_true(rig->compacted > 0 && rig->compact_gave_way > 0);
     journal_free(rig->model->journal);
     rig->model->journal = NULL;
     rig_destroy(rig);

@@ -16,8 +16,11 @@
 
 void txn_rig_open(struct txn_rig *rig)
 {
-    const struct store_options options = {
-        .dev = rig->dev, .diag = &rig->diag, .dir = TXN_RIG_DIR, .bulk_min_bytes = 8 * BLOCK_SIZE};
+    const struct store_options options = {.dev = rig->dev,
+                                          .diag = &rig->diag,
+                                          .dir = TXN_RIG_DIR,
+                                          .bulk_min_bytes = 8 * BLOCK_SIZE,
+                                          .compact_piece_blocks = 3};
     assert_int_equal(store_open(&options, &rig->store, NULL), 0);
 }
 
@@ -196,6 +199,21 @@ void shell_expect(struct txn_rig *rig, struct view *view, const char *path, cons
     struct store_file *file = shell_open(rig, view, path);
     shell_expect_file(file, want);
     store_file_close(file);
+}
+
+int shell_compact(struct txn_rig *rig, const char *path, struct store_compact_info *out_info)
+{
+    struct store_compact *compact = NULL;
+    struct store_file *file = shell_open(rig, store_live(rig->store), path);
+    int rc = store_compact_begin(file, &compact);
+    assert_int_equal(rc, 0);
+    do {
+        rc = store_compact_step(compact, 1);
+    } while (rc == 1);
+    store_compact_get_info(compact, out_info);
+    store_compact_end(compact);
+    store_file_close(file);
+    return rc;
 }
 
 struct store_txn *shell_begin(struct txn_rig *rig)

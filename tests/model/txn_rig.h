@@ -64,6 +64,11 @@ char *shell_rows(const char *who, unsigned lines);
 void shell_expect_large(struct txn_rig *rig, struct view *view, const char *path, const char *const *parts,
                         unsigned count);
 
+/* ---- compaction ---- */
+
+/* Of a table of the live tree, from begin to end. */
+int shell_compact(struct txn_rig *rig, const char *path, struct store_compact_info *out_info);
+
 /* ---- transactions ---- */
 
 struct store_txn *shell_begin(struct txn_rig *rig);
