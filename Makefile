@@ -154,7 +154,7 @@ $(B)/tests/model/%: $(B)/tests/model/%.o $(MODEL_LIB) $(TEST_LIB) $(call libs_of
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
 # It runs the others.
-$(B)/tests/model/test_programs_planted: | $(addprefix $(B)/tests/model/,test_transactions test_txn_random test_list_append_threads)
+$(B)/tests/model/test_programs_planted: | $(addprefix $(B)/tests/model/,test_transactions test_txn_random test_list_append_threads test_archive)
 
 # So does a crash test.
 $(B)/tests/crash/%: $(B)/tests/crash/%.o $(CRASH_LIB) $(TEST_LIB) $(call libs_of,txn)

@@ -26,7 +26,10 @@ struct fusefs_options {
     uint64_t snap_mode;     /* permission bits of MNT/.snap */
     uint64_t txn_max_bytes; /* 0: no limit */
     uint64_t txn_max_age_s; /* 0: no limit */
-    uint64_t max_threads;   /* 0: max(16, 4 x CPUs) */
+    char *archive_dir;      /* where finished segments of the log are copied; NULL: nowhere */
+    char *archive_command;  /* what is run for each instead; NULL: none */
+    uint64_t archive_timeout_s;
+    uint64_t max_threads; /* 0: max(16, 4 x CPUs) */
     bool allow_other;
     bool read_only;
     bool no_exec;

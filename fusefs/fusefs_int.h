@@ -10,6 +10,7 @@
 #define TBLFS_FUSEFS_FUSEFS_INT_H
 
 #include "fusefs/fusefs.h"
+#include "fusefs/archive.h"
 #include "fusefs/kernel.h"
 #include "fusefs/daemon_log.h"
 #include "fusefs/nodes.h"
@@ -26,6 +27,7 @@ struct fusefs {
     struct daemon_log log;
     const struct fusefs_options *options;
     struct store *store;
+    struct mount_archive archive;
     struct node_table *nodes;
     struct fuse_session *session;
     struct workers *workers;

@@ -135,6 +135,34 @@ static int check_apart(const struct fusefs_options *options)
     return 0;
 }
 
+/* The archive is to survive the store. */
+static int check_archive(struct fusefs_options *options)
+{
+    struct stat stat_out;
+    const char *command = options->archive_command;
+    if (command != NULL && options->archive_dir != NULL)
+        return refuse("archive=%s and archive_command=%s: one of them can be given", options->archive_dir, command);
+    if (command != NULL && (strstr(command, "%p") == NULL || strstr(command, "%f") == NULL))
+        return refuse("archive_command=%s: write %%p where the path of the segment is to stand, and %%f for its name",
+                      command);
+    if (options->archive_dir == NULL)
+        return 0;
+    char *real = realpath(options->archive_dir, NULL);
+    if (real == NULL)
+        return refuse("archive %s: %s", options->archive_dir, strerror(errno));
+    free(options->archive_dir);
+    options->archive_dir = real;
+    if (stat(real, &stat_out) != 0)
+        return refuse("archive %s: %s", real, strerror(errno));
+    if (!S_ISDIR(stat_out.st_mode))
+        return refuse("archive %s: not a directory", real);
+    if (lies_in(real, options->data_dir) || lies_in(options->data_dir, real))
+        return refuse("archive %s: data directory %s and archive must not lie in each other", real, options->data_dir);
+    return lies_in(real, options->mount_point)
+               ? refuse("archive %s: lies in the mount point %s: the mount would hide it", real, options->mount_point)
+               : 0;
+}
+
 static int read_conf(struct fusefs_options *options)
 {
     char error[FUSEFS_ERROR_SIZE];
@@ -154,6 +182,8 @@ static int resolve(const struct fusefs_options *given, struct fusefs_options *ou
         rc = check_apart(&options);
     if (rc == 0)
         rc = read_conf(&options);
+    if (rc == 0)
+        rc = check_archive(&options);
     if (rc == 0)
         *out_options = options;
     else
@@ -267,6 +297,9 @@ static int open_store(struct fusefs *fs, int report_fd)
         .checkpoint_log_bytes = fs->options->checkpoint_log_bytes,
         .read_only = fs->options->read_only,
     };
+    if (mount_archive_init(&fs->archive, fs->options, &fs->log.diag))
+        options.archive = &fs->archive.target;
+    options.archive_timeout_ms = fs->options->archive_timeout_s * MS_IN_SECOND;
     int rc = 0;
     if (fs->options->create && is_empty_directory(options.dir))
         rc = make_store(fs);
@@ -280,6 +313,7 @@ static int open_store(struct fusefs *fs, int report_fd)
 
 static int close_store(struct fusefs *fs)
 {
+    mount_archive_hurry(&fs->archive);
     const int rc = store_close(fs->store);
     if (rc != 0)
         diag_log(&fs->log.diag, DIAG_ERROR, "closing %s: %s", fs->options->data_dir, strerror(-rc));

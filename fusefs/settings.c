@@ -57,6 +57,12 @@ static const struct setting settings[] = {
      "abort a transaction that was begun longer ago"},
     {"txn_max_bytes", SETTING_SIZE, MEMBER(txn_max_bytes), NULL, "bytes", "none", 0, MIB, TIB,
      "abort a transaction that has more than that in blocks of its own"},
+    {"archive", SETTING_TEXT, MEMBER(archive_dir), NULL, "directory", NULL, 0, 0, 0,
+     "keep every finished segment of the log there: with a base of 'tblfs backup' they bring back any moment since"},
+    {"archive_command", SETTING_TEXT, MEMBER(archive_command), NULL, "command", NULL, 0, 0, 0,
+     "run for each of them instead: %p is its path, %f the name to keep it under; status 0 says that it is safe"},
+    {"archive_timeout", SETTING_TIME, MEMBER(archive_timeout_s), NULL, "seconds", NULL, 60, 1, DAYS,
+     "a segment that is not full goes there too when something has waited in it for so long"},
     {"log", SETTING_TEXT, MEMBER(log_path), NULL, "file", NULL, 0, 0, 0,
      "file for the daemon's messages; not set: syslog, with -f stderr"},
     {"allow_other", SETTING_SWITCH, MEMBER(allow_other), NULL, "switch", NULL, 0, 0, 1,
@@ -426,7 +432,7 @@ void fusefs_options_help(FILE *out)
 {
     static const char *const arguments[] = {
         [SETTING_SIZE] = "=SIZE",  [SETTING_NUMBER] = "=N",  [SETTING_TIME] = "=TIME",
-        [SETTING_MODE] = "=OCTAL", [SETTING_TEXT] = "=FILE", [SETTING_SWITCH] = "",
+        [SETTING_MODE] = "=OCTAL", [SETTING_TEXT] = "=TEXT", [SETTING_SWITCH] = "",
     };
     for (size_t index = 0; index < ARRAY_COUNT(settings); index++) {
         const struct setting *setting = &settings[index];

@@ -322,6 +322,35 @@ static int write_settings(struct fusefs *fs, void *arg, FILE *out)
     return 0;
 }
 
+static int write_archive(struct fusefs *fs, void *arg, FILE *out)
+{
+    (void)arg;
+    const struct fusefs_options *options = fs->options;
+    struct archive_status status;
+    store_get_archive_status(fs->store, &status);
+    if (!status.configured)
+        return 0;
+    const bool failed = status.failed_name[0] != '\0';
+    table_write_text(out, "directory", options->archive_dir != NULL ? options->archive_dir : "");
+    table_write_text(out, "command", options->archive_command != NULL ? options->archive_command : "");
+    table_write_text(out, "last", status.last_name);
+    fprintf(out, "last_time\t");
+    if (status.archived > 0)
+        table_write_time(out, status.last_time_ns);
+    fputc('\n', out);
+    table_write_count(out, "", "archived", status.archived);
+    table_write_count(out, "", "waiting", status.waiting);
+    table_write_count(out, "", "switches", status.switches);
+    table_write_count(out, "", "failures", status.failures);
+    table_write_text(out, "failed", status.failed_name);
+    fprintf(out, "failed_time\t");
+    if (failed)
+        table_write_time(out, status.failed_time_ns);
+    fputc('\n', out);
+    table_write_text(out, "failed_reason", failed ? strerror(-status.failed_rc) : "");
+    return 0;
+}
+
 static const struct table tables[] = {
     {"status", 0444, TABLE_VALUES, write_status},
     {"sweeps", 0444,
@@ -338,6 +367,7 @@ static const struct table tables[] = {
     {"transactions", 0444, "number\tname\tuid\tpid\tbegan\tchanged\toperations\tprivate_bytes\tlog_bytes\tepoch",
      write_transactions},
     {"commits", 0444, "number\tlsn\ttime\tname\tuid\tpid\ttables\tbytes", write_commits},
+    {"archive", 0444, TABLE_VALUES, write_archive},
     {"holders", 0444, "kind\tepoch\tpid", write_holders},
     {"progress", 0444, "kind\twhat\tdone\ttotal\tunit\tseconds", write_progress},
     {"relations", 0400, "relation\tinode\tpath\tblocks\tlive_blocks\tbytes\tfill\tsidecar\tfree_blocks",

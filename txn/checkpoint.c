@@ -11,6 +11,7 @@
  *
  * Locking: checkpoint_lock (LOCK_RANK_STORE) for all of it; writers are stopped by the gate for the fork alone.
  */
+#include "txn/store_archive.h"
 #include "txn/store_txn.h"
 
 #include "base/plant.h"
@@ -394,8 +395,7 @@ static bool checkpoint_is_due(struct store *store)
     return due;
 }
 
-/* Waits one period. False: the store is closing. */
-static bool thread_wait(struct store *store, uint64_t period_ms)
+bool store_thread_wait(struct store *store, uint64_t period_ms)
 {
     mutex_lock(&store->thread_lock);
     if (!store->thread_stop) {
@@ -409,7 +409,7 @@ static bool thread_wait(struct store *store, uint64_t period_ms)
 static void *checkpoint_thread(void *arg)
 {
     struct store *store = arg;
-    while (thread_wait(store, THREAD_PERIOD_MS)) {
+    while (store_thread_wait(store, THREAD_PERIOD_MS)) {
         store_sweep_dead_of(store, SWEEP_UNLINK, 0);
         store_snapshots_close(store);
         if (checkpoint_is_due(store)) {
@@ -428,6 +428,10 @@ int store_thread_start(struct store *store)
         rc = pthread_create(&store->log_thread, NULL, store_log_thread, store);
         store->log_thread_runs = rc == 0;
     }
+    if (rc == 0 && store->archive != NULL) {
+        rc = pthread_create(&store->archive_thread, NULL, store_archive_thread, store);
+        store->archive_thread_runs = rc == 0;
+    }
     return -rc;
 }
 
@@ -444,8 +448,12 @@ void store_thread_stop(struct store *store)
     if (store->log_thread_runs) {
         (void)pthread_join(store->log_thread, NULL);
     }
+    if (store->archive_thread_runs) {
+        (void)pthread_join(store->archive_thread, NULL);
+    }
     store->thread_runs = false;
     store->log_thread_runs = false;
+    store->archive_thread_runs = false;
 }
 
 void store_step(struct store *store)
@@ -454,5 +462,6 @@ void store_step(struct store *store)
     bufcache_step(store->cache);
     if (!store->read_only) {
         store_log_step(store);
+        store_archive_step(store);
     }
 }

@@ -42,6 +42,7 @@ static void slot_encode(const struct control *control, struct control_slot *slot
     slot->catalog_height = control->catalog.height;
     slot->clean = control->clean;
     slot->name_bits = control->name_bits;
+    slot->timeline = le32_of(control->timeline);
     slot->commits = le64_of(control->commits);
     slot->inode_count = le64_of(control->inode_count);
     slot->checksum = le64_of(checksum_64(slot, offsetof(struct control_slot, checksum), 0));
@@ -65,6 +66,8 @@ static void slot_decode(const struct control_slot *slot, struct control *control
     control->name_seed = le64_get(slot->name_seed);
     control->name_bits = slot->name_bits;
     control->clean = slot->clean == 1;
+    const uint32_t timeline = le32_get(slot->timeline);
+    control->timeline = timeline != 0 ? timeline : 1;
     control->commits = le64_get(slot->commits);
     control->inode_count = le64_get(slot->inode_count);
 }

@@ -28,6 +28,7 @@ struct control {
     uint64_t name_seed;
     uint8_t name_bits;
     bool clean;
+    uint32_t timeline; /* tells apart the logs of stores that were restored from one base; from 1 on */
     uint64_t inode_count;
     uint64_t commits;
 };

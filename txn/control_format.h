@@ -36,7 +36,8 @@ struct control_slot {
     uint8_t catalog_height; /* 136 */
     uint8_t clean;          /* 137 1: nothing follows in the log */
     uint8_t name_bits;      /* 138 47, or 4 in tests */
-    uint8_t reserved[349];  /* 139 zero */
+    le32 timeline;          /* 139 1, and one more with each restore; 0 counts as 1 */
+    uint8_t reserved[345];  /* 143 zero */
     le64 commits;           /* 488 transactions that were committed, up to the fork */
     le64 inode_count;       /* 496 inodes in the catalog (statfs): a hint */
     le64 checksum;          /* 504 XXH3-64, seed 0, over bytes 0 to 504 */

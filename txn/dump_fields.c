@@ -110,6 +110,7 @@ static const struct field control_slot_fields[] = {
     FIELD(control_slot, catalog_height, NUMBER),
     FIELD(control_slot, clean, NUMBER),
     FIELD(control_slot, name_bits, NUMBER),
+    FIELD(control_slot, timeline, NUMBER),
     FIELD(control_slot, reserved, ZERO),
     FIELD(control_slot, commits, NUMBER),
     FIELD(control_slot, inode_count, NUMBER),
@@ -190,8 +191,9 @@ static const struct field snapshot_fields[] = {
 static const struct field segment_header_fields[] = {
     FIELD(log_segment_header, magic, TEXT),          FIELD(log_segment_header, version, NUMBER),
     FIELD(log_segment_header, segment_size, NUMBER), FIELD(log_segment_header, store_id, HEX),
-    FIELD(log_segment_header, number, NUMBER),       FIELD(log_segment_header, reserved, ZERO),
-    FIELD(log_segment_header, checksum, HEX),
+    FIELD(log_segment_header, number, NUMBER),       FIELD(log_segment_header, previous, NUMBER),
+    FIELD(log_segment_header, timeline, NUMBER),     FIELD(log_segment_header, flags, HEX),
+    FIELD(log_segment_header, reserved, ZERO),       FIELD(log_segment_header, checksum, HEX),
 };
 
 static const struct field batch_header_fields[] = {

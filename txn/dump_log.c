@@ -89,7 +89,7 @@ static const char *header_fault(const struct log_segment_header *header, uint64_
     if (le64_get(header->checksum) != checksum_64(header, offsetof(struct log_segment_header, checksum), 0)) {
         return "checksum";
     }
-    if (le32_get(header->version) != LOG_FORMAT_VERSION) {
+    if (le32_get(header->version) < 1 || le32_get(header->version) > LOG_FORMAT_VERSION) {
         return "version";
     }
     if (size < 2 * LOG_ALIGN || size % LOG_ALIGN != 0) {
@@ -204,7 +204,9 @@ static int print_batches(struct log_dump *log, struct io_file *file, const struc
         int rc = read_batch(log, file, position, segment_size, seed, &header);
         if (rc == 1) {
             rc = print_batch(log, position, &header);
-            position += log_align(sizeof header + le32_get(header.payload_size));
+            const bool leaves = (le32_get(header.flags) & LOG_BATCH_SWITCH) != 0;
+            position =
+                leaves ? start + segment_size : position + log_align(sizeof header + le32_get(header.payload_size));
             log->expected = log_skip_header(position, segment_size);
         } else if (rc == 0) {
             const bool wanted = position == log->expected || position == log->redo_lsn;

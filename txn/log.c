@@ -95,14 +95,20 @@ static void seal_locked(struct log *log)
     log->open_start = log->open_end;
 }
 
-/* Takes all groups off the log, the open one too. */
-static struct log_group *take_groups(struct log *log)
+static struct log_group *take_groups_locked(struct log *log)
 {
-    mutex_lock(&log->append_lock);
     seal_locked(log);
     struct log_group *groups = log->sealed;
     log->sealed = NULL;
     log->sealed_last = &log->sealed;
+    return groups;
+}
+
+/* Takes all groups off the log, the open one too. */
+static struct log_group *take_groups(struct log *log)
+{
+    mutex_lock(&log->append_lock);
+    struct log_group *groups = take_groups_locked(log);
     mutex_unlock(&log->append_lock);
     return groups;
 }
@@ -143,6 +149,9 @@ static struct log *make_log(const struct log_options *options)
     memcpy(log->store_id, options->store_id, sizeof log->store_id);
     log->checksum_seed = log_checksum_seed(options->store_id);
     log->segment_size = options->segment_size != 0 ? options->segment_size : LOG_SEGMENT_SIZE;
+    log->timeline = options->timeline;
+    log->complete = options->complete;
+    log->previous = options->previous;
     log->backlog_max_bytes = options->backlog_max_bytes != 0 ? options->backlog_max_bytes : DEFAULT_BACKLOG_BYTES;
     log->before_sync = options->before_sync;
     log->raise_ceiling = options->raise_ceiling;
@@ -164,8 +173,11 @@ int log_open(const struct log_options *options, struct log **out_log)
     }
     const lsn_no first = (options->start + log->segment_size - 1) / log->segment_size * log->segment_size;
     const lsn_no start = log_skip_header(first, log->segment_size);
+    log->first_number = first / log->segment_size;
     log->open_start = start;
     log->open_end = start;
+    log->appended_end = start;
+    atomic_store(&log->hold_from, UINT64_MAX);
     log->vouched = start;
     log->records_end = start;
     atomic_store(&log->written, start);
@@ -258,6 +270,7 @@ lsn_no log_append(struct log *log, const struct op_record *op, struct log_slot *
     group->last = &slot->next;
     group->payload_size += slot->size;
     log->open_end = log_group_end(group->start, group->payload_size, log->segment_size);
+    log->appended_end = log->open_end;
     assert(log->reserved >= slot->reserved);
     log->reserved -= slot->reserved;
     const lsn_no position = group->start;
@@ -349,11 +362,10 @@ static int write_group(struct log *log, const struct log_group *group)
     return 0;
 }
 
-/* Writes everything that was appended. write_lock held. */
-static int write_groups_locked(struct log *log)
+/* Writes the groups, and frees them. write_lock held. */
+static int write_list_locked(struct log *log, struct log_group *group)
 {
-    int rc = atomic_load(&log->failure);
-    struct log_group *group = rc == 0 ? take_groups(log) : NULL;
+    int rc = 0;
     while (group != NULL) {
         struct log_group *next = group->next;
         if (rc == 0) {
@@ -367,6 +379,13 @@ static int write_groups_locked(struct log *log)
         group = next;
     }
     return rc != 0 ? log_fail(log, "writing failed", rc) : 0;
+}
+
+/* Writes everything that was appended. write_lock held. */
+static int write_groups_locked(struct log *log)
+{
+    const int rc = atomic_load(&log->failure);
+    return rc != 0 ? rc : write_list_locked(log, take_groups(log));
 }
 
 static int write_until(struct log *log, lsn_no position)
@@ -492,6 +511,115 @@ int log_step(struct log *log)
         rc = rc == -ENOSPC ? 0 : rc; /* whoever needs the room is told */
     }
     return rc;
+}
+
+/* ---- leaving a segment ---- */
+
+bool log_is_in_segment(struct log *log)
+{
+    mutex_lock(&log->append_lock);
+    const lsn_no start = log->open_end / log->segment_size * log->segment_size;
+    const bool is_in = log->appended_end > log_skip_header(start, log->segment_size);
+    mutex_unlock(&log->append_lock);
+    return is_in;
+}
+
+/* Takes what was appended; the log goes on in the next segment. *out_position: what was left begins there. -EAGAIN: what was promised would
+ * not fit, up to *out_wanted it would. */
+static int leave_segment(struct log *log, struct log_group **out_groups, lsn_no *out_position, lsn_no *out_wanted)
+{
+    mutex_lock(&log->append_lock);
+    seal_locked(log);
+    const lsn_no next = log_next_segment(log->open_end, log->segment_size);
+    *out_wanted = next + log->reserved;
+    const bool fits = *out_wanted <= atomic_load(&log->prepared_end);
+    if (fits) {
+        *out_position = log->open_end;
+        *out_groups = take_groups_locked(log);
+        log->open_start = next;
+        log->open_end = next;
+    }
+    mutex_unlock(&log->append_lock);
+    return fits ? 0 : -EAGAIN;
+}
+
+/* One try. *out_position: of the batch that ends the segment. */
+static int try_switch(struct log *log, lsn_no *out_position, lsn_no *out_wanted)
+{
+    struct log_group *groups = NULL;
+    mutex_lock(&log->write_lock);
+    int rc = atomic_load(&log->failure);
+    if (rc == 0) {
+        rc = leave_segment(log, &groups, out_position, out_wanted);
+    }
+    if (rc == 0) {
+        rc = write_list_locked(log, groups);
+    }
+    if (rc == 0) {
+        rc = write_batch(log, *out_position, 0, LOG_BATCH_FIRST | LOG_BATCH_LAST | LOG_BATCH_SWITCH);
+        rc = rc != 0 ? log_fail(log, "writing failed", rc) : 0;
+    }
+    if (rc == 0) {
+        log->records_end =
+            log_next_segment(*out_position, log->segment_size); /* what came before is vouched for there */
+        atomic_store(&log->written, log->records_end);
+    }
+    mutex_unlock(&log->write_lock);
+    return rc;
+}
+
+int log_switch(struct log *log)
+{
+    lsn_no position = 0;
+    if (!log_is_in_segment(log)) {
+        return atomic_load(&log->failure);
+    }
+    lsn_no wanted = log_next_segment(log_end(log), log->segment_size);
+    int rc;
+    do {
+        rc = log_prepare(log, wanted);
+        if (rc == 0) {
+            rc = try_switch(log, &position, &wanted);
+        }
+    } while (rc == -EAGAIN);
+    if (rc == 0) {
+        rc = log_sync(log, position);
+    }
+    const lsn_no end = position + LOG_ALIGN;
+    return rc != 0 || end % log->segment_size == 0 ? rc : log_segment_cut(log, end);
+}
+
+int log_finish(struct log *log)
+{
+    int rc = log_sync_all(log);
+    const lsn_no end = log_end(log);
+    if (rc == 0) {
+        rc = log_segment_cut(log, end);
+    }
+    if (rc == 0) {
+        atomic_store(&log->finished_to, end / log->segment_size);
+    }
+    return rc;
+}
+
+uint64_t log_first_segment(const struct log *log)
+{
+    return log->first_number;
+}
+
+void log_hold(struct log *log, lsn_no from)
+{
+    atomic_store(&log->hold_from, from);
+}
+
+bool log_next_finished(struct log *log, uint64_t after, uint64_t *out_number)
+{
+    const uint64_t synced_in = atomic_load(&log->synced) / log->segment_size;
+    const uint64_t last = atomic_load(&log->finished_to);
+    const uint64_t end = last != 0 ? last + 1 : synced_in;
+    const uint64_t next = after < log->first_number ? log->first_number : after + 1;
+    *out_number = next;
+    return next < end;
 }
 
 void log_get_stats(struct log *log, struct log_stats *out_stats)

@@ -12,6 +12,7 @@
  *       damage, above all of them it is the torn tail. An idle log writes one empty batch to vouch for the last one.
  * LOG-5 The first failed write or sync of the log stops it for good: everything after it answers that error.
  * LOG-6 A segment file is complete and durable (zeros, header, name) before anything is written into it.
+ * LOG-7 A segment that the archive still wants (log_hold) is neither reused nor removed.
  */
 #ifndef TBLFS_TXN_LOG_H
 #define TBLFS_TXN_LOG_H
@@ -31,6 +32,9 @@ struct log_options {
     uint8_t store_id[16];
     uint32_t segment_size;      /* a multiple of LOG_ALIGN, at least 16 * LOG_ALIGN; 0: LOG_SEGMENT_SIZE */
     lsn_no start;               /* the log starts with a new segment at or above this position */
+    lsn_no previous;            /* where the log of the life before ended; 0: there was none */
+    uint32_t timeline;          /* of this store */
+    bool complete;              /* the records of this life carry all bytes */
     uint64_t backlog_max_bytes; /* written but not durable bytes at which log_write waits for a sync; 0: 64 MiB */
     /* Before the log is synced: makes durable what its records refer to. May be NULL. */
     int (*before_sync)(void *arg);
@@ -76,6 +80,20 @@ int log_recycle(struct log *log, lsn_no keep_from) WARN_UNUSED;
 /* Removes the segment that is kept for reuse. -ENOENT: there is none. */
 int log_drop_spare(struct log *log) WARN_UNUSED;
 
+/* LOG-7: segments from this position on are kept, whatever log_recycle is told. UINT64_MAX (as it starts): no archive. */
+void log_hold(struct log *log, lsn_no from);
+/* The smallest segment above `after` that is finished: nothing more will be written into it, and all of it is durable. False: there is none. */
+bool log_next_finished(struct log *log, uint64_t after, uint64_t *out_number);
+/* Was anything logged since the segment began that the log is in? */
+bool log_is_in_segment(struct log *log);
+/* The log goes on in the next segment; the one it was in is finished and cut where it ends. Does nothing behind the start of a segment. -ENOSPC: not
+ * now. */
+int log_switch(struct log *log) WARN_UNUSED;
+/* At the end of a life: everything is durable, and the segment in which the log ends is cut there and finished. Nothing is appended after. */
+int log_finish(struct log *log) WARN_UNUSED;
+/* Number of the segment that the log begins with. */
+uint64_t log_first_segment(const struct log *log);
+
 struct log_stats {
     lsn_no end, written, synced;
     uint64_t records, record_bytes, batches, bytes_written, syncs, sync_waits, segments_made, segments_reused;
@@ -107,7 +125,20 @@ int log_read(const struct log_reader_options *options, log_record_fn *fn, void *
              bool *out_torn) WARN_UNUSED;
 /* Largest position at which any segment file of this store ends; 0: there is none. */
 int log_find_end_of_segments(const struct log_reader_options *options, lsn_no *out_end) WARN_UNUSED;
-/* Removes all segment files that lie wholly below a position, and temporaries. */
-int log_remove_below(const struct log_reader_options *options, lsn_no below) WARN_UNUSED;
+/* Removes all segment files that lie wholly below a position, but those that `keep` (may be NULL) says yes to, and temporaries. */
+typedef bool log_keep_fn(void *arg, uint64_t number);
+int log_remove_below(const struct log_reader_options *options, lsn_no below, log_keep_fn *keep, void *arg) WARN_UNUSED;
+/* What the header of a segment says. -ENOENT: it is missing, or its header is not valid. */
+struct log_segment_info {
+    uint64_t number;
+    lsn_no start, previous; /* of its first byte; where the log before it ended */
+    uint32_t segment_size, timeline;
+    uint8_t store_id[16];
+    bool complete;
+};
+int log_segment_info(const struct log_reader_options *options, uint64_t number,
+                     struct log_segment_info *out_info) WARN_UNUSED;
+/* The segment before it in the chain. False: it is the first one. */
+bool log_segment_previous(const struct log_segment_info *info, uint64_t *out_number);
 
 #endif

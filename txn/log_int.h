@@ -34,6 +34,7 @@ struct log_slot {
 struct log_segment {
     uint64_t number;
     struct io_file *file;
+    bool cut; /* shorter than a segment: not fit for reuse */
 };
 
 struct log {
@@ -43,6 +44,10 @@ struct log {
     uint8_t store_id[16];
     uint64_t checksum_seed;
     uint32_t segment_size;
+    uint32_t timeline;
+    bool complete;
+    lsn_no previous;       /* where the log of the life before ended */
+    uint64_t first_number; /* of this life's segments */
     uint64_t backlog_max_bytes;
     int (*before_sync)(void *arg);
     int (*raise_ceiling)(void *arg, lsn_no end);
@@ -52,8 +57,9 @@ struct log {
     struct log_group *open;   /* records go here; NULL: the next record starts one */
     lsn_no open_start;        /* where the open group starts, or would */
     struct log_group *sealed, **sealed_last;
-    lsn_no open_end;   /* where the open group ends as it is now */
-    uint64_t reserved; /* log space promised */
+    lsn_no open_end;     /* where the open group ends as it is now */
+    lsn_no appended_end; /* behind the last record */
+    uint64_t reserved;   /* log space promised */
 
     struct mutex write_lock; /* LOCK_RANK_LOG_WRITE: writing, buffer */
     uint8_t *buffer;         /* LOG_BATCH_MAX */
@@ -69,6 +75,8 @@ struct log {
     size_t segment_count, segment_capacity;
     uint64_t reusable; /* number of an old segment file kept for reuse, 0: none */
     _Atomic lsn_no prepared_end;
+    _Atomic lsn_no hold_from;     /* LOG-7 */
+    _Atomic uint64_t finished_to; /* number of the last segment once log_finish was called, else 0 */
 
     _Atomic int failure; /* LOG-5 */
     _Atomic uint64_t records, record_bytes, batches, bytes_written, syncs, sync_waits, segments_made, segments_reused;
@@ -89,6 +97,11 @@ static inline lsn_no log_skip_header(lsn_no position, uint32_t segment_size)
 
 /* Payload that the batch at `position` takes of what is left of its group. */
 size_t log_batch_payload(lsn_no position, size_t left, uint32_t segment_size);
+/* Where the log goes on when it leaves the segment of `position`. */
+static inline lsn_no log_next_segment(lsn_no position, uint32_t segment_size)
+{
+    return log_skip_header((position / segment_size + 1) * segment_size, segment_size);
+}
 /* Where a group that starts at `start` ends (and the next one starts). */
 lsn_no log_group_end(lsn_no start, size_t payload_size, uint32_t segment_size);
 
@@ -105,6 +118,8 @@ int log_prepare(struct log *log, lsn_no end) WARN_UNUSED;
 int log_segment_file(struct log *log, uint64_t number, struct io_file **out_file) WARN_UNUSED;
 /* Syncs the segments that [from, to) lies in. */
 int log_segments_sync(struct log *log, lsn_no from, lsn_no to) WARN_UNUSED;
+/* The segment ends there: its file is cut, and that is durable. */
+int log_segment_cut(struct log *log, lsn_no end) WARN_UNUSED;
 void log_segments_close(struct log *log);
 /* Remembers the first failure; returns it. */
 int log_fail(struct log *log, const char *what, int rc);

@@ -48,7 +48,8 @@ static bool header_is_good(const struct reader *reader, const struct log_segment
 {
     return memcmp(header->magic, LOG_MAGIC, sizeof header->magic) == 0 &&
            le64_get(header->checksum) == checksum_64(header, offsetof(struct log_segment_header, checksum), 0) &&
-           le32_get(header->version) == LOG_FORMAT_VERSION && le32_get(header->segment_size) == reader->segment_size &&
+           le32_get(header->version) >= 1 && le32_get(header->version) <= LOG_FORMAT_VERSION &&
+           le32_get(header->segment_size) == reader->segment_size &&
            memcmp(header->store_id, reader->options->store_id, sizeof header->store_id) == 0 &&
            le64_get(header->number) == number;
 }
@@ -165,7 +166,9 @@ static int read_group(struct reader *reader, lsn_no start, lsn_no *out_next)
         if (rc != 0) {
             return rc;
         }
-        position = log_skip_header(position + log_align(sizeof header + payload), reader->segment_size);
+        position = (flags & LOG_BATCH_SWITCH) != 0
+                       ? log_next_segment(position, reader->segment_size)
+                       : log_skip_header(position + log_align(sizeof header + payload), reader->segment_size);
         if ((flags & LOG_BATCH_LAST) != 0) {
             *out_next = position;
             return 1;
@@ -388,7 +391,44 @@ static int note_old(void *arg, const char *name, enum io_file_kind kind)
     return 0;
 }
 
-int log_remove_below(const struct log_reader_options *options, lsn_no below)
+/* ---- the chain of segments ---- */
+
+int log_segment_info(const struct log_reader_options *options, uint64_t number, struct log_segment_info *out_info)
+{
+    struct reader reader = {.options = options,
+                            .segment_size = options->segment_size != 0 ? options->segment_size : LOG_SEGMENT_SIZE};
+    struct log_segment_header header;
+    char path[LOG_PATH_SIZE];
+    size_t size = 0;
+    log_segment_path(options->dir, number, path);
+    int rc = io_open(options->dev, path, IO_READ_ONLY, &reader.file);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = io_read_full(reader.file, &header, sizeof header, 0, &size);
+    close_file(&reader);
+    if (rc == 0 && (size < sizeof header || !header_is_good(&reader, &header, number))) {
+        rc = -ENOENT;
+    }
+    if (rc == 0) {
+        *out_info = (struct log_segment_info){.number = number,
+                                              .start = number * reader.segment_size,
+                                              .previous = le64_get(header.previous),
+                                              .segment_size = reader.segment_size,
+                                              .timeline = le32_get(header.timeline),
+                                              .complete = (le32_get(header.flags) & LOG_SEGMENT_COMPLETE) != 0};
+        memcpy(out_info->store_id, header.store_id, sizeof out_info->store_id);
+    }
+    return rc;
+}
+
+bool log_segment_previous(const struct log_segment_info *info, uint64_t *out_number)
+{
+    *out_number = info->previous == info->start ? info->number - 1 : info->previous / info->segment_size;
+    return info->previous != 0;
+}
+
+int log_remove_below(const struct log_reader_options *options, lsn_no below, log_keep_fn *keep, void *arg)
 {
     const uint32_t segment_size = options->segment_size != 0 ? options->segment_size : LOG_SEGMENT_SIZE;
     struct segment_scan scan = {.options = options, .below = below / segment_size};
@@ -396,7 +436,7 @@ int log_remove_below(const struct log_reader_options *options, lsn_no below)
     for (size_t i = 0; i < scan.count && rc == 0; i++) {
         char path[LOG_PATH_SIZE];
         log_segment_path(options->dir, scan.numbers[i], path);
-        rc = io_unlink(options->dev, path);
+        rc = keep != NULL && keep(arg, scan.numbers[i]) ? 0 : io_unlink(options->dev, path);
     }
     if (rc == 0 && scan.temporary[0] != '\0') {
         /* At most one is left by a life: segments are made one at a time, and each start comes by here. */

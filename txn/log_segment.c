@@ -46,6 +46,9 @@ static int write_header(const struct log *log, struct io_file *file, uint64_t nu
     header.version = le32_of(LOG_FORMAT_VERSION);
     header.segment_size = le32_of(log->segment_size);
     header.number = le64_of(number);
+    header.previous = le64_of(number == log->first_number ? log->previous : number * log->segment_size);
+    header.timeline = le32_of(log->timeline);
+    header.flags = le32_of(log->complete ? LOG_SEGMENT_COMPLETE : 0);
     header.checksum = le64_of(checksum_64(&header, offsetof(struct log_segment_header, checksum), 0));
     return io_write_full(file, &header, sizeof header, 0);
 }
@@ -246,7 +249,7 @@ int log_segments_sync(struct log *log, lsn_no from, lsn_no to)
 static int retire_segment_locked(struct log *log, const struct log_segment *segment)
 {
     int rc = io_close(segment->file);
-    if (rc == 0 && log->reusable == 0) {
+    if (rc == 0 && log->reusable == 0 && !segment->cut) {
         log->reusable = segment->number;
     } else if (rc == 0) {
         char path[LOG_PATH_SIZE];
@@ -261,6 +264,8 @@ int log_recycle(struct log *log, lsn_no keep_from)
     int rc = 0;
     size_t gone = 0;
     const lsn_no synced = atomic_load(&log->synced);
+    const lsn_no held = PLANT(RECYCLED_BEFORE_ARCHIVED) ? UINT64_MAX : atomic_load(&log->hold_from);
+    keep_from = keep_from < held ? keep_from : held;
     const uint64_t keep = (keep_from < synced ? keep_from : synced) / log->segment_size;
     mutex_lock(&log->segments_lock);
     while (gone < log->segment_count && log->segments[gone].number < keep && rc == 0) {
@@ -284,6 +289,20 @@ int log_drop_spare(struct log *log)
     }
     mutex_unlock(&log->segments_lock);
     return rc;
+}
+
+int log_segment_cut(struct log *log, lsn_no end)
+{
+    mutex_lock(&log->segments_lock);
+    struct log_segment *segment = find_locked(log, end / log->segment_size);
+    assert(segment != NULL); /* the log ends in it */
+    int rc = io_truncate(segment->file, end % log->segment_size);
+    if (rc == 0) {
+        segment->cut = true;
+        rc = io_sync(segment->file);
+    }
+    mutex_unlock(&log->segments_lock);
+    return rc != 0 ? log_fail(log, "cutting a segment failed", rc) : 0;
 }
 
 void log_segments_close(struct log *log)

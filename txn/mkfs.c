@@ -122,6 +122,7 @@ static int write_control(const struct store_mkfs_options *options, struct catalo
         .ceiling_lsn = FIRST_LSN,
         .name_bits = options->name_hash_bits != 0 ? options->name_hash_bits : NAME_HASH_BITS,
         .clean = true,
+        .timeline = 1,
         .inode_count = 1,
     };
     int rc = io_random(options->dev, control.store_id, sizeof control.store_id);

@@ -15,6 +15,7 @@
  *            until it is removed. Damage in the catalog refuses the mount.
  */
 #include "txn/recovery_txn.h"
+#include "txn/store_archive.h"
 
 #include "base/plant.h"
 
@@ -218,6 +219,7 @@ int store_recover(struct store *store)
     bool torn = false;
     const uint64_t start_ns = io_monotonic_ns(store->dev);
     note_time(store, store->control.written_ns);
+    store->log_previous = store->control.redo_lsn;
     if (store->control.clean) {
         return 0;
     }
@@ -230,6 +232,7 @@ int store_recover(struct store *store)
     recovery_txns_free(&recovery.txns);
     store_sweep_dead(store, SWEEP_REDO);
     if (rc == 0) {
+        store->log_previous = end;
         report_done(store, &recovery, end, torn, start_ns);
     }
     return rc;
@@ -248,6 +251,9 @@ int store_log_open(struct store *store)
                                   .dir = store->dir,
                                   .segment_size = store->log_segment_size,
                                   .start = store->log_start > segments_end ? store->log_start : segments_end,
+                                  .previous = store->log_previous,
+                                  .timeline = store->control.timeline,
+                                  .complete = store->archive != NULL,
                                   .before_sync = store_sync_referenced,
                                   .raise_ceiling = store_log_ceiling,
                                   .arg = store};
@@ -260,5 +266,6 @@ int store_log_forget_old(struct store *store)
 {
     const struct log_reader_options reader = reader_options(store);
     const lsn_no needed = store->control.clean ? UINT64_MAX : reader.from; /* behind a clean end no log is read */
-    return log_remove_below(&reader, PLANT(OLD_LOG_REMOVED_EARLY) ? store->log_start : needed);
+    return log_remove_below(&reader, PLANT(OLD_LOG_REMOVED_EARLY) ? store->log_start : needed, store_archive_wants,
+                            store);
 }

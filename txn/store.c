@@ -12,6 +12,7 @@
 
 #include "base/plant.h"
 #include "txn/control_format.h"
+#include "txn/store_archive.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -208,7 +209,7 @@ static int open_new_log(struct store *store)
 }
 
 /* What a writable store does before anybody uses it. */
-static int make_writable(struct store *store, bool was_clean)
+static int make_writable(struct store *store, const struct store_options *options, bool was_clean)
 {
     int rc = store_ceilings_raise(store, 0);
     if (rc == 0) {
@@ -220,8 +221,14 @@ static int make_writable(struct store *store, bool was_clean)
     if (rc == 0) {
         rc = store_recover(store);
     }
+    if (rc == 0 && options->archive != NULL) {
+        rc = store_archive_open(store, options->archive, options->archive_timeout_ms);
+    }
     if (rc == 0) {
         rc = open_new_log(store);
+    }
+    if (rc == 0) {
+        store_archive_begin(store);
     }
     if (rc == 0 && PLANT(OLD_LOG_REMOVED_EARLY)) {
         rc = store_log_forget_old(store);
@@ -262,6 +269,9 @@ static struct store *store_make(const struct store_options *options)
     store->compact_piece_blocks =
         options->compact_piece_blocks != 0 ? options->compact_piece_blocks : DEFAULT_COMPACT_PIECE_BLOCKS;
     store->bulk_min_bytes = options->bulk_min_bytes != 0 ? options->bulk_min_bytes : DEFAULT_BULK_MIN_BYTES;
+    if (options->archive != NULL && !PLANT(ARCHIVE_WITHOUT_BYTES)) {
+        store->bulk_min_bytes = UINT64_MAX; /* the archive has the log alone */
+    }
     mutex_init(&store->checkpoint_lock, LOCK_RANK_STORE);
     mutex_init(&store->control_lock, LOCK_RANK_CONTROL);
     mutex_init(&store->reserve_lock, LOCK_RANK_RESERVE);
@@ -308,6 +318,7 @@ static int store_free(struct store *store)
         cow_close(store->cow);
     }
     log_close(store->log);
+    store_archive_free(store);
     relation_unref(store->catalog);
     if (store->cache != NULL) {
         bufcache_close(store->cache);
@@ -362,7 +373,7 @@ static int open_all(struct store *store, const struct store_options *options, pi
         rc = store_snapshots_adopt(store);
     }
     if (rc == 0 && !store->read_only) {
-        rc = make_writable(store, was_clean);
+        rc = make_writable(store, options, was_clean);
     }
     if (rc == 0 && options->background && !store->read_only) {
         rc = store_thread_start(store);
@@ -396,6 +407,9 @@ int store_close(struct store *store)
         mutex_lock(&store->checkpoint_lock);
         rc = store_checkpoint_locked(store, true);
         mutex_unlock(&store->checkpoint_lock);
+    }
+    if (rc == 0 && !store->read_only) {
+        store_archive_finish(store);
     }
     const int free_rc = store_free(store);
     return rc != 0 ? rc : free_rc;

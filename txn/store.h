@@ -19,6 +19,7 @@
 #include "table/catalog.h"
 #include "table/content.h"
 #include "table/cow.h"
+#include "txn/archive.h"
 #include "txn/log.h"
 
 struct store;
@@ -37,6 +38,8 @@ struct store_options {
     uint32_t compact_piece_blocks;   /* that a compaction copies at a time, in a small cache fewer; 0: 64 */
     uint32_t log_segment_size;       /* of a store that is always opened with it (tests); 0: 16 MiB */
     bool read_only;
+    const struct archive_target *archive; /* where finished segments of the log go; copied; NULL: nowhere */
+    uint64_t archive_timeout_ms;     /* one that is not full goes there too after that time; 0: only at a clean close */
     struct store_progress *progress; /* told how far opening is; NULL: nobody watches */
 };
 
@@ -448,6 +451,7 @@ struct store_stats {
     uint64_t redo_records, redo_ms; /* of the recovery at the start; 0: there was none */
 };
 void store_get_stats(struct store *store, struct store_stats *out_stats);
+void store_get_archive_status(struct store *store, struct archive_status *out_status);
 
 /* Checks everything that can be reached from the live view and every holder: pages, counts, names against inodes,
  * relations against their maps (FSM-3: map equals the one rebuilt from the roots). Stops mutations meanwhile. 0, or

@@ -77,8 +77,10 @@ struct store {
     struct cow *cow;
     struct relation *catalog;
     struct name_hash hash;
-    struct log *log;  /* NULL: read-only, or not open yet */
-    lsn_no log_start; /* ceiling of the earlier lives: where this one's may start */
+    struct log *log;         /* NULL: read-only, or not open yet */
+    lsn_no log_start;        /* ceiling of the earlier lives: where this one's may start */
+    lsn_no log_previous;     /* where the log of the life before ended */
+    struct archive *archive; /* NULL: there is none */
     uint32_t log_segment_size;
     uint32_t compact_piece_blocks;
     uint64_t bulk_min_bytes;         /* appends from this size on are logged by reference */
@@ -147,8 +149,8 @@ struct store {
     _Atomic uint64_t operations[64];
     _Atomic uint64_t checkpoints, checkpoint_pages, blocks_trimmed;
 
-    pthread_t thread, log_thread;
-    bool thread_runs, log_thread_runs;
+    pthread_t thread, log_thread, archive_thread;
+    bool thread_runs, log_thread_runs, archive_thread_runs;
     struct mutex thread_lock; /* LOCK_RANK_LEAF */
     struct condvar thread_wake, sync_wake;
     bool thread_stop;
@@ -363,6 +365,8 @@ int store_ceilings_ensure(struct store *store, uint64_t inodes) WARN_UNUSED; /* 
 int store_control_set_redo(struct store *store, lsn_no redo) WARN_UNUSED;
 int store_thread_start(struct store *store) WARN_UNUSED;
 void store_thread_stop(struct store *store);
+/* For a thread of the store: waits one period. False: the store is closing. */
+bool store_thread_wait(struct store *store, uint64_t period_ms);
 
 /* ---- store_reserve.c ---- */
 /* Sets the space aside; a full disk is no error. */

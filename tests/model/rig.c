@@ -61,6 +61,8 @@ static struct store *open_on(struct rig *rig, struct io_device *dev, bool read_o
         .bulk_min_bytes = 8 * BLOCK_SIZE,
         .compact_piece_blocks = RIG_PIECE,
         .read_only = read_only,
+        .archive = dev == rig->dev ? rig->config.archive : NULL,
+        .archive_timeout_ms = rig->config.archive_timeout_ms,
     };
     struct store *store = NULL;
     rig_must(rig, store_open(&options, &store, NULL), "store_open");

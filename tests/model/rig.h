@@ -32,6 +32,8 @@ struct rig_config {
     unsigned max_inodes;       /* the same for inodes; the limit in force wanders below it */
     uint32_t log_segment_size; /* 0: the usual one */
     uint8_t name_hash_bits;
+    const struct archive_target *archive; /* NULL: none; clones have none */
+    uint64_t archive_timeout_ms;
     bool rows; /* for transactions: mostly whole rows, mostly appended; attributes and times that matter to a merge */
 };
 

@@ -26,7 +26,8 @@
 
 #define SECONDS_MAX 120u
 
-static const char *const programs[] = {"test_transactions", "test_list_append_threads", "test_txn_random"};
+static const char *const programs[] = {"test_archive", "test_transactions", "test_list_append_threads",
+                                       "test_txn_random"};
 
 /* In the child. */
 static _Noreturn void run_program(const char *program, const char *bug)

@@ -1,7 +1,7 @@
 /*
  * tests/unit/fusefs/test_options.c - the list given with -o: what is taken, dropped and refused.
  */
-#include "fusefs/fusefs.h"
+#include "fusefs/archive.h"
 #include "tests/lib/test_support.h"
 
 #include <errno.h>
@@ -369,6 +369,29 @@ static void copy_has_texts_of_its_own(void **state)
     fusefs_options_free(&copy);
 }
 
+static void archive_options_are_taken(void **state)
+{
+    struct fusefs_options options;
+    char error[FUSEFS_ERROR_SIZE];
+    (void)state;
+    assert_int_equal(parse(&options, "archive_command=cp %p /b\\,c/%f,archive_timeout=5m", error), 0);
+    assert_string_equal(options.archive_command, "cp %p /b,c/%f");
+    assert_null(options.archive_dir);
+    assert_int_equal(options.archive_timeout_s, 300);
+    fusefs_options_free(&options);
+    assert_int_equal(parse(&options, "archive=/b", error), 0);
+    assert_string_equal(options.archive_dir, "/b");
+    fusefs_options_free(&options);
+}
+
+static void archive_command_gets_path_and_name(void **state)
+{
+    (void)state;
+    char *text = archive_command_text("cp '%p' /b/%f; 100%% %x %", "/d/log/1", "t-1");
+    assert_string_equal(text, "cp '/d/log/1' /b/t-1; 100% %x %");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -393,6 +416,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(overridden_value_is_checked_all_the_same, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(settings_say_where_they_come_from, make_dir, remove_dir),
         cmocka_unit_test(copy_has_texts_of_its_own),
+        cmocka_unit_test(archive_options_are_taken),
+        cmocka_unit_test(archive_command_gets_path_and_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -534,7 +534,7 @@ static void start_removes_old_segments_and_temporaries_only(void **state)
     struct log_reader_options options = {
         .dev = rig->dev, .diag = &rig->capture.diag, .dir = "/d", .segment_size = SEGMENT, .from = keep};
     memcpy(options.store_id, store_id, sizeof store_id);
-    assert_int_equal(log_remove_below(&options, keep), 0);
+    assert_int_equal(log_remove_below(&options, keep, NULL, NULL), 0);
     struct io_stat stat;
     assert_int_equal(io_stat(rig->dev, "/d/log/0000000000000000", &stat), -ENOENT);
     assert_int_equal(io_stat(rig->dev, "/d/log/0000000000000001", &stat), -ENOENT);

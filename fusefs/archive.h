@@ -1,0 +1,34 @@
+/*
+ * fusefs/archive.h - where a mount keeps the finished segments of its log: a directory, or a command of the user.
+ *
+ * Locking: none of its own. The store's archive thread runs the command; another one may tell it to hurry.
+ */
+#ifndef TBLFS_FUSEFS_ARCHIVE_H
+#define TBLFS_FUSEFS_ARCHIVE_H
+
+#include "fusefs/fusefs.h"
+#include "txn/archive.h"
+
+#include <stdatomic.h>
+
+struct archive_command {
+    struct diag *diag;
+    const char *command;          /* for the shell; %p is the path, %f the name, %% a percent sign */
+    _Atomic uint64_t deadline_ms; /* monotonic: what still runs then is killed; 0: it may take as long as it likes */
+};
+
+struct mount_archive {
+    struct archive_dir dir;
+    struct archive_command command;
+    struct archive_target target;
+};
+
+/* False: there is to be none. */
+bool mount_archive_init(struct mount_archive *archive, const struct fusefs_options *options, struct diag *diag);
+/* The mount is about to close: a command has so long. */
+void mount_archive_hurry(struct mount_archive *archive);
+
+/* The command with path and name filled in; malloc'd. NULL: no memory. */
+char *archive_command_text(const char *command, const char *path, const char *name);
+
+#endif
