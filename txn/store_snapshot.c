@@ -140,6 +140,7 @@ static int snapshot_op_try(struct snapshot_op *so, struct op_retry *retry)
     struct op_run run;
     int rc = op_begin(&run, so->store, store_live(so->store), so->type, so->replay, retry->edits, 0, 0, false);
     if (rc != 0) {
+        op_note_retry(&run, rc, retry);
         return rc;
     }
     if (so->forks) {

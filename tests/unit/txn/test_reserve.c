@@ -194,12 +194,50 @@ static void full_store_can_be_opened_after_a_kill(void **state)
     expect_room(rig);
 }
 
+/* Changes that need no new page, until the one segment that there is has no room and another one cannot be made. */
+static void exhaust_log(struct rig *rig)
+{
+    int rc = 0;
+    for (unsigned count = 0; rc == 0; count++) {
+        const struct store_attr attr = {.mode = S_IFDIR | 0700 | (count & 7)};
+        struct store_attr after;
+        assert_true(count < 2 * SEGMENT / 512);
+        rc = store_setattr(rig->store, store_live(rig->store), INO_ROOT, STORE_SET_MODE, &attr, &after);
+        if (count == 0) {
+            mem_device_set_capacity(rig->mem, mem_device_used_bytes(rig->mem));
+        }
+    }
+    assert_int_equal(rc, -ENOSPC);
+}
+
+static void snapshot_can_be_dropped_when_the_log_has_no_room(void **state)
+{
+    const struct store_name name = {.bytes = "kept", .size = 4};
+    struct rig *rig = *state;
+    assert_int_equal(add_file(rig), 0);
+    assert_int_equal(store_snapshot_create(rig->store, name), 0);
+    exhaust_log(rig);
+    assert_int_equal(store_snapshot_drop(rig->store, name), 0);
+    assert_int_equal(store_snapshot_drop(rig->store, name), -ENOENT);
+    remove_all(rig);
+}
+
+static void file_can_be_removed_when_the_log_has_no_room(void **state)
+{
+    struct rig *rig = *state;
+    assert_int_equal(add_file(rig), 0);
+    exhaust_log(rig);
+    remove_all(rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(full_store_can_be_emptied_and_filled_again, setup, teardown),
         cmocka_unit_test_setup_teardown(full_store_can_be_opened_after_a_close, setup, teardown),
         cmocka_unit_test_setup_teardown(full_store_can_be_opened_after_a_kill, setup, teardown),
+        cmocka_unit_test_setup_teardown(snapshot_can_be_dropped_when_the_log_has_no_room, setup, teardown),
+        cmocka_unit_test_setup_teardown(file_can_be_removed_when_the_log_has_no_room, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
