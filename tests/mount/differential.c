@@ -1,7 +1,7 @@
 /*
  * tests/mount/differential.c - the same random operations on a plain directory and on a mount, compared step by step.
  *
- *     differential [--seed N] [--steps N] [--print] [--root-only] [--replay LINE] PLAIN MOUNTED
+ *     differential [--seed N] [--steps N] [--print] [--root-only] [--full KIND] [--replay LINE] PLAIN MOUNTED
  *     differential --compare [--replay LINE] PLAIN MOUNTED
  *
  * PLAIN is a directory of the host's filesystem, which is taken to be right; MOUNTED a directory of the filesystem
@@ -9,6 +9,10 @@
  * results (errno, bytes read, names listed), the attributes of the touched objects, the position of the touched handle
  * and the content around the touched range have to agree; every 500 steps the whole trees and all open files; --compare
  * does only that. The first difference ends the run with the seed, the step and the operations that led to it.
+ *
+ * With --full the disk below MOUNTED may have no room: MOUNTED goes first, and what it refuses for that (ENOSPC) is not
+ * done on the plain side, so that the comparison shows that it left nothing. The disk is filled to the last byte before
+ * the first step and behind the last one. KIND `live`: nothing that frees may be refused; `transaction`: it may.
  *
  * One step in five is done as somebody who is not root, unless --root-only says that nobody else gets there (a
  * transaction). Before the first step the calls of tests/lib/odd_calls.h are compared.
@@ -82,7 +86,8 @@ struct run {
     char history[HISTORY][1700];
     int64_t start_ns;
     bool directory_links, xattrs, allocate_modes[64], print, root_only;
-    uint64_t done[GEN_KIND_COUNT], failed[GEN_KIND_COUNT], skipped;
+    enum { DISK_HAS_ROOM, DISK_FULL_LIVE, DISK_FULL_TRANSACTION } disk;
+    uint64_t done[GEN_KIND_COUNT], failed[GEN_KIND_COUNT], skipped, refused;
     struct seen_file files[FILES_MAX];
     struct seen_file *mappable[GEN_SLOTS]; /* what a read-write slot is open on */
     struct pair pairs[PAIRS_MAX];
@@ -569,6 +574,109 @@ static void compare_step(struct run *run)
         compare_path(run, op->path2, true, false);
 }
 
+static void carry_out_both(struct run *run, struct call_choice choice)
+{
+    call_carry_out(&run->plain, &run->op, choice);
+    record(run, choice);
+    call_carry_out(&run->mounted, &run->op, choice);
+}
+
+/* ---- a disk without room ---- */
+
+static uint64_t mounted_size(const struct run *run, const struct gen_op *op)
+{
+    char path[CALL_PATH_SIZE];
+    struct stat st = {0};
+    (void)!(op->kind == GEN_FTRUNCATE ? fstat(run->mounted.fds[op->slot], &st)
+                                      : stat(call_full_path(&run->mounted, op->path, path), &st));
+    return (uint64_t)st.st_size;
+}
+
+static void check_may_be_refused(struct run *run)
+{
+    const struct gen_op *op = &run->op;
+    const bool frees = op->kind == GEN_UNLINK || op->kind == GEN_RMDIR || op->kind == GEN_REMOVEXATTR ||
+                       (op->kind == GEN_OPEN && (op->open_flags & O_TRUNC) != 0) ||
+                       ((op->kind == GEN_TRUNCATE || op->kind == GEN_FTRUNCATE) && op->size < mounted_size(run, op));
+    if (frees && run->disk == DISK_FULL_LIVE)
+        differ(run, "%s is refused on a full disk", gen_kind_name(op->kind));
+}
+
+/* What a refused operation does on the plain side: what it is made of may have been done in part, by calls of their own. */
+static void follow_refused(struct run *run)
+{
+    const struct gen_op *op = &run->op;
+    char path[CALL_PATH_SIZE];
+    run->refused++;
+    run->plain.result = -ENOSPC;
+    run->plain.text_size = 0;
+    if (op->kind == GEN_CREATE || op->kind == GEN_OPEN)
+        call_side_close(&run->plain, op->slot);
+    if (op->kind != GEN_APPEND_ROWS || access(call_full_path(&run->mounted, op->path, path), F_OK) != 0)
+        return;
+    call_full_path(&run->plain, op->path, path);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, op->mode);
+    if (fd >= 0)
+        close(fd);
+}
+
+#define ONE_CALL ((struct call_choice){.way = 3}) /* no operation is done in an odd way */
+
+static void carry_out_mounted_first(struct run *run, struct call_choice choice)
+{
+    call_carry_out(&run->mounted, &run->op, choice);
+    if (run->mounted.result == -ENOSPC) {
+        check_may_be_refused(run);
+        follow_refused(run);
+    } else {
+        call_carry_out(&run->plain, &run->op, choice);
+    }
+    record(run, choice);
+}
+
+static int64_t append_to(struct call_side *side, const char *name, size_t size)
+{
+    char path[CALL_PATH_SIZE];
+    const int fd = open(call_full_path(side, name, path), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return -errno;
+    const int64_t result = call_result(write(fd, side->bytes, size));
+    close(fd);
+    return result;
+}
+
+/* Appends less and less, until there is no room for a byte. */
+static void fill_disk(struct run *run, const char *name)
+{
+    char path[CALL_PATH_SIZE];
+    gen_fill(run->seed, run->plain.bytes, CALL_DATA_MAX);
+    memcpy(run->mounted.bytes, run->plain.bytes, CALL_DATA_MAX);
+    for (size_t size = CALL_DATA_MAX / 4; size > 0;) {
+        const int64_t result = append_to(&run->mounted, name, size);
+        if (result == -ENOSPC)
+            size /= 4;
+        else if (result != (int64_t)size || append_to(&run->plain, name, size) != result)
+            differ(run, "append of %zu bytes to fill the disk: %jd", size, (intmax_t)result);
+    }
+    if (access(call_full_path(&run->mounted, name, path), F_OK) == 0)
+        (void)!append_to(&run->plain, name, 0);
+    compare_path(run, name, true, false);
+}
+
+/* What is written through a mapping or copied is refused too late to tell what of it was; times that were set by hand would show
+ * that a later one was refused. */
+static void configure_for_full_disk(struct gen_config *config)
+{
+    config->max_file_bytes = UINT64_C(1) << 20;
+    config->weights[GEN_MMAP_WRITE] = 0;
+    config->weights[GEN_COPY_RANGE] = 0;
+    config->weights[GEN_UTIMENS] = 0;
+    config->weights[GEN_SETXATTR] *= 3;
+    config->weights[GEN_SYMLINK] *= 2;
+}
+
+/* ---- all steps ---- */
+
 static void step(struct run *run)
 {
     gen_next(&run->gen, &run->op);
@@ -578,10 +686,10 @@ static void step(struct run *run)
     }
     run->step++;
     note_mappable(run);
-    const struct call_choice choice = draw_choice(run);
-    call_carry_out(&run->plain, &run->op, choice);
-    record(run, choice);
-    call_carry_out(&run->mounted, &run->op, choice);
+    if (run->disk != DISK_HAS_ROOM)
+        carry_out_mounted_first(run, ONE_CALL); /* pieces could be refused behind the first */
+    else
+        carry_out_both(run, draw_choice(run));
     note_open(run);
     note_append(run);
     settle_mtime(run, &run->plain);
@@ -647,11 +755,12 @@ static void probe(struct run *run)
     };
     for (unsigned i = 0; i < ARRAY_COUNT(modes); i++) {
         assert(modes[i] < ARRAY_COUNT(run->allocate_modes));
-        run->allocate_modes[modes[i]] = can_allocate(&run->plain, modes[i]) && can_allocate(&run->mounted, modes[i]);
+        run->allocate_modes[modes[i]] = can_allocate(&run->plain, modes[i]) &&
+                                        (run->disk != DISK_HAS_ROOM || can_allocate(&run->mounted, modes[i]));
         if (!run->allocate_modes[modes[i]])
             printf("fallocate mode %u is not compared: one side lacks it\n", modes[i]);
     }
-    run->xattrs = can_xattr(&run->plain) && can_xattr(&run->mounted);
+    run->xattrs = can_xattr(&run->plain) && (run->disk != DISK_HAS_ROOM || can_xattr(&run->mounted));
     if (!run->xattrs)
         printf("user attributes are not compared: one side lacks them\n");
     run->directory_links = counts_subdirectories(&run->plain);
@@ -661,7 +770,8 @@ static void probe(struct run *run)
 
 static void print_summary(const struct run *run)
 {
-    printf("%" PRIu64 " steps agree (%" PRIu64 " skipped):", run->step, run->skipped);
+    printf("%" PRIu64 " steps agree (%" PRIu64 " skipped, %" PRIu64 " refused):", run->step, run->skipped,
+           run->refused);
     for (unsigned kind = 0; kind < GEN_KIND_COUNT; kind++)
         printf(" %s %" PRIu64 "/%" PRIu64, gen_kind_name((enum gen_kind)kind), run->done[kind] - run->failed[kind],
                run->done[kind]);
@@ -675,12 +785,19 @@ static void run_steps(struct run *run, uint64_t steps)
     config.set_id_modes = true;
     config.weights[GEN_COPY_RANGE] = 20;
     config.weights[GEN_FSYNC] = 2; /* it is slow, and the remounts say more */
+    if (run->disk != DISK_HAS_ROOM)
+        configure_for_full_disk(&config);
     assert(config.max_write_bytes <= CALL_DATA_MAX);
     gen_init(&run->gen, run->seed, &config);
     test_random_init(&run->random, run->seed ^ UINT64_C(0x5eed));
-    compare_odd_calls(run);
+    if (run->disk == DISK_HAS_ROOM)
+        compare_odd_calls(run);
+    else
+        fill_disk(run, "filler");
     while (run->step < steps)
         step(run);
+    if (run->disk != DISK_HAS_ROOM)
+        fill_disk(run, "last filler");
     compare_everything(run);
     for (unsigned slot = 0; slot < GEN_SLOTS; slot++) {
         call_side_close(&run->plain, slot);
@@ -692,7 +809,8 @@ static void run_steps(struct run *run, uint64_t steps)
 
 static _Noreturn void usage(void)
 {
-    fprintf(stderr, "usage: differential [--seed N] [--steps N] [--print] [--root-only] [--replay LINE] PLAIN MOUNTED\n"
+    fprintf(stderr, "usage: differential [--seed N] [--steps N] [--print] [--root-only] [--full live|transaction]\n"
+                    "                    [--replay LINE] PLAIN MOUNTED\n"
                     "       differential --compare PLAIN MOUNTED\n");
     exit(2);
 }
@@ -700,13 +818,10 @@ static _Noreturn void usage(void)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},
-        {"steps", required_argument, NULL, 'n'},
-        {"print", no_argument, NULL, 'p'},
-        {"compare", no_argument, NULL, 'c'},
-        {"replay", required_argument, NULL, 'r'},
-        {"root-only", no_argument, NULL, 'o'},
-        {NULL, 0, NULL, 0},
+        {"seed", required_argument, NULL, 's'},   {"steps", required_argument, NULL, 'n'},
+        {"print", no_argument, NULL, 'p'},        {"compare", no_argument, NULL, 'c'},
+        {"replay", required_argument, NULL, 'r'}, {"root-only", no_argument, NULL, 'o'},
+        {"full", required_argument, NULL, 'f'},   {NULL, 0, NULL, 0},
     };
     struct run *run = calloc(1, sizeof *run);
     uint64_t steps = 20000;
@@ -722,6 +837,8 @@ int main(int argc, char **argv)
             run->print = true;
         else if (option == 'r')
             run->replay = optarg;
+        else if (option == 'f')
+            run->disk = strcmp(optarg, "live") == 0 ? DISK_FULL_LIVE : DISK_FULL_TRANSACTION;
         else if (option == 'c')
             compare_only = true;
         else if (option == 'o')
