@@ -73,6 +73,15 @@ int fusefs_run(const struct fusefs_options *options);
 /* Takes a snapshot of a mounted tree and makes it durable. Returns an exit status, as above. */
 int fusefs_take_snapshot(const char *mount_point, const char *name);
 
+struct fusefs_compact_options {
+    char *const *paths; /* of a live mount's tables, and directories; NULL ends it */
+    bool recursive;     /* directories: what is in them */
+    bool always;        /* also what lies in order */
+};
+
+/* Compacts tables, one after the other, and says of each what it was and is. Returns an exit status, as above. */
+int fusefs_compact(const struct fusefs_compact_options *options);
+
 #define FUSEFS_EXIT_CONFLICT 75 /* others changed what the transaction changed */
 #define FUSEFS_EXIT_CANCELED 76 /* the daemon had aborted it */
 

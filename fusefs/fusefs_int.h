@@ -101,7 +101,9 @@ struct handle {
     pid_t pid;              /* who opened it */
     char *text;             /* virtual: content as of open */
     size_t text_size;
-    struct handle *prev, *next; /* fs->handles */
+    struct store_compact *compact; /* of the table, under way; NULL: none */
+    _Atomic bool compact_busy;     /* a request goes on with it */
+    struct handle *prev, *next;    /* fs->handles */
 };
 
 static inline struct handle *handle_of(const struct fuse_file_info *fi)
@@ -121,6 +123,7 @@ int handle_open_text(struct fusefs *fs, uint64_t node_id, char *text, size_t tex
 /* One that takes writes and forgets them. */
 int handle_open_receipt(struct fusefs *fs, uint64_t node_id, struct handle **out_handle) WARN_UNUSED;
 void handle_close(struct fusefs *fs, struct handle *handle);
+void handle_end_compaction(struct handle *handle); /* ops_compact.c; a compaction that is not done is given up */
 /* Waits until nobody has a file of that transaction's tree open for writing, and lets nobody open one then. -EBUSY: somebody still has
  * after that time. */
 int handles_shut_writers_out(struct fusefs *fs, struct transaction *transaction, uint64_t timeout_ms) WARN_UNUSED;
@@ -225,6 +228,8 @@ void serve_write(fuse_req_t req, fuse_ino_t ino, const char *bytes, size_t size,
 void serve_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void serve_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi);
 void serve_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi);
+void serve_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned command, void *arg, struct fuse_file_info *fi, unsigned flags,
+                 const void *in, size_t in_size, size_t out_size);
 void serve_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi);
 
 /* ---- mounts (mounts.c) ---- */

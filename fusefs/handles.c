@@ -190,6 +190,7 @@ void handle_close(struct fusefs *fs, struct handle *handle)
     if (written_transaction(handle) != NULL)
         condvar_broadcast(&fs->writer_closed);
     mutex_unlock(&fs->handles_lock);
+    handle_end_compaction(handle);
     if (handle->read_write)
         append_guard_close_read_write(&handle->open->guard);
     if (handle->open != NULL)

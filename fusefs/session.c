@@ -73,6 +73,7 @@ static const struct fuse_lowlevel_ops operations = {
     .removexattr = serve_removexattr,
     .fallocate = serve_fallocate,
     .lseek = serve_lseek,
+    .ioctl = serve_ioctl,
     /* Left out on purpose: flush (it comes before the data of `echo x > f`: ENOSYS saves the request on every close),
      * access (default_permissions), getlk, setlk and flock (the kernel does them locally), copy_file_range (the kernel
      * falls back to reads and writes). */

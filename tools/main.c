@@ -10,7 +10,7 @@
 #include <string.h>
 
 static const struct tool *const tools[] = {
-    &tool_mkfs,  &tool_mount, &tool_umount, &tool_txn, &tool_commit,   &tool_abort,   &tool_snapshot,
+    &tool_mkfs,  &tool_mount, &tool_umount, &tool_txn, &tool_commit,   &tool_abort,   &tool_snapshot, &tool_compact,
     &tool_check, &tool_dump,  &tool_status, &tool_top, &tool_settings, &tool_version, &tool_help,
 };
 

@@ -26,6 +26,7 @@ struct tool {
 extern const struct tool tool_abort;
 extern const struct tool tool_check;
 extern const struct tool tool_commit;
+extern const struct tool tool_compact;
 extern const struct tool tool_dump;
 extern const struct tool tool_help;
 extern const struct tool tool_mkfs;

@@ -211,6 +211,8 @@ struct store_shape {
     uint64_t runs; /* of leaves that follow each other in the file */
 };
 int store_file_get_shape(struct store_file *file, struct store_shape *out_shape) WARN_UNUSED;
+/* There is next to nothing that a compaction could improve. */
+bool store_shape_is_orderly(const struct store_shape *shape);
 
 /* Writes the content of a live table again, in order, into a new file, while everybody goes on. No byte, no attribute and no number changes,
  * nobody gets a conflict from it, and what saw the table before (snapshots, transactions) goes on seeing the old file. */

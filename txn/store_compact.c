@@ -84,6 +84,12 @@ int store_file_get_shape(struct store_file *file, struct store_shape *out_shape)
     return rc;
 }
 
+bool store_shape_is_orderly(const struct store_shape *shape)
+{
+    const bool is_full = shape->leaf_capacity_bytes - shape->leaf_bytes <= shape->leaf_capacity_bytes / 10 + BLOCK_SIZE;
+    return is_full && shape->runs <= 2 + shape->leaves / 32; /* now and then an inner page lies between */
+}
+
 /* ---- begin and end ---- */
 
 /* As much as a small cache allows beside the swap. */

@@ -1,0 +1,114 @@
+/*
+ * fusefs/ops_compact.c - the request behind `tblfs compact` (fusefs/compact.h).
+ *
+ * Locking: one request on a handle at a time, by `handle->compact_busy`; a second one is told so.
+ */
+#include "fusefs/compact.h"
+#include "fusefs/fusefs_int.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define REQUEST_BYTES (UINT64_C(4) << 20) /* of content that one request copies: some hundredths of a second */
+
+static struct compact_shape shape_of(const struct store_shape *shape)
+{
+    return (struct compact_shape){.file_blocks = shape->file_blocks,
+                                  .leaves = shape->leaves,
+                                  .leaf_bytes = shape->leaf_bytes,
+                                  .leaf_capacity_bytes = shape->leaf_capacity_bytes,
+                                  .runs = shape->runs};
+}
+
+void handle_end_compaction(struct handle *handle)
+{
+    if (handle->compact != NULL)
+        store_compact_end(handle->compact);
+    handle->compact = NULL;
+}
+
+static int begin_if_needed(struct handle *handle)
+{
+    return handle->compact != NULL ? 0 : store_compact_begin(handle->open->file, &handle->compact);
+}
+
+static void fill_info(const struct handle *handle, struct compact_exchange *exchange)
+{
+    struct store_compact_info info;
+    store_compact_get_info(handle->compact, &info);
+    exchange->done_bytes = info.done_bytes;
+    exchange->total_bytes = info.total_bytes;
+    exchange->before = shape_of(&info.before);
+    exchange->after = shape_of(&info.after);
+    memcpy(exchange->transaction, info.transaction, sizeof exchange->transaction);
+}
+
+/* The table's blocks are others: the kernel knows how many there were. */
+static void forget_block_count(struct fusefs *fs, const struct handle *handle)
+{
+    (void)fuse_lowlevel_notify_inval_inode(fs->session, handle->node_id, -1, 0);
+}
+
+static void go_on(struct fusefs *fs, struct handle *handle, struct compact_exchange *exchange)
+{
+    static_assert(sizeof exchange->transaction == sizeof((struct store_compact_info *)NULL)->transaction, "one size");
+    const bool begins = handle->compact == NULL;
+    int rc = begin_if_needed(handle);
+    if (rc == 0) {
+        fill_info(handle, exchange);
+        const struct compact_shape *lies = &exchange->before;
+        const struct store_shape shape = {.leaves = lies->leaves,
+                                          .leaf_bytes = lies->leaf_bytes,
+                                          .leaf_capacity_bytes = lies->leaf_capacity_bytes,
+                                          .runs = lies->runs};
+        if (begins && exchange->always == 0 && store_shape_is_orderly(&shape)) {
+            exchange->state = COMPACT_NOT_NEEDED;
+            handle_end_compaction(handle);
+            return;
+        }
+        rc = store_compact_step(handle->compact, REQUEST_BYTES);
+        fill_info(handle, exchange);
+    }
+    exchange->state = rc == 1 ? COMPACT_GOES_ON : rc == 0 ? COMPACT_DONE : COMPACT_FAILED;
+    exchange->error = rc < 0 ? rc : 0;
+    if (rc != 1)
+        handle_end_compaction(handle);
+    if (rc == 0)
+        forget_block_count(fs, handle);
+}
+
+static int check_handle(const struct handle *handle)
+{
+    if (handle->open == NULL)
+        return -ENOTTY;
+    if (!node_tree_is(handle->open->tree, NODE_TREE_LIVE))
+        return -EINVAL;
+    return handle->writes ? 0 : -EBADF;
+}
+
+void serve_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned command, void *arg, struct fuse_file_info *fi, unsigned flags,
+                 const void *in, size_t in_size, size_t out_size)
+{
+    struct compact_exchange exchange;
+    (void)ino;
+    (void)arg;
+    if (command != COMPACT_IOCTL || (flags & FUSE_IOCTL_DIR) != 0 || in_size != sizeof exchange ||
+        out_size != sizeof exchange) {
+        reply_error(req, -ENOTTY);
+        return;
+    }
+    struct handle *handle = handle_of(fi);
+    int rc = check_handle(handle);
+    if (rc == 0 && atomic_exchange(&handle->compact_busy, true))
+        rc = -EALREADY;
+    if (rc != 0) {
+        reply_error(req, rc);
+        return;
+    }
+    const uint32_t always = ((const struct compact_exchange *)in)->always;
+    exchange = (struct compact_exchange){.always = always};
+    go_on(fusefs_of(req), handle, &exchange);
+    atomic_store(&handle->compact_busy, false);
+    (void)fuse_reply_ioctl(req, 0, &exchange, sizeof exchange);
+}
