@@ -74,7 +74,7 @@ CRASH_OBJ := $(filter-out $(B)/tests/crash/test_%.o,$(call obj_of,tests/crash))
 SOURCES   := $(wildcard $(addsuffix /*.c,$(MODULES) tools bench tests/lib tests/model tests/crash tests/mount tests/unit/*))
 HEADERS   := $(wildcard $(addsuffix /*.h,$(MODULES) tools bench tests/lib tests/model tests/crash tests/mount tests/unit/*))
 
-.PHONY: all build libs objects mount-helpers bench-programs help check check-long check-build lint fmt bench install clean
+.PHONY: all build libs objects mount-helpers bench-programs help check check-long check-build lint fmt bench install man clean
 .DELETE_ON_ERROR:
 all: build
 build: $(B)/tblfs
@@ -91,7 +91,8 @@ help:
 	  'make lint         only the checks of the source' \
 	  'make fmt          formats the source with clang-format' \
 	  'make bench        measures against a plain directory and bindfs (bench/README.md)' \
-	  'make install      into PREFIX (/usr/local): the command, completion, a systemd unit, a shell library; the mount' \
+	  'make man          the man pages: build/gcc/man' \
+	  'make install      into PREFIX (/usr/local): the command, man pages, completion, a systemd unit, a shell library; the mount' \
 	  '                  helpers into SBINDIR (/sbin). DESTDIR is honoured' \
 	  'make clean        removes build/' \
 	  '' \
@@ -229,7 +230,14 @@ bench: build mount-helpers bench-programs
 
 HELPERS := $(wildcard mountscripts/mount.* mountscripts/umount.*)
 
-install: build
+# Built anew each time: they say what the program says.
+man: $(B)/tblfs
+	rm -rf $(B)/man
+	mountscripts/manpages $(B)/tblfs $(B)/man
+
+install: build man
+	install -d $(DESTDIR)$(PREFIX)/share/man
+	cp -r $(B)/man/. $(DESTDIR)$(PREFIX)/share/man/
 	install -D -m 0755 $(B)/tblfs $(DESTDIR)$(PREFIX)/bin/tblfs
 	install -d $(DESTDIR)$(SBINDIR)
 	install -m 0755 $(HELPERS) $(DESTDIR)$(SBINDIR)/

@@ -106,11 +106,26 @@ units_are_well_formed() {
     ok units_are_well_formed
 }
 
+# A page for every command, and none that groff has something to say about.
+man_pages_are_complete() {
+    local command page
+    for command in $("$TBLFS" help | sed -n 's/^  \([a-z]\{2,\}\)  *[A-Z].*/\1/p'); do
+        [ -r "$1/man1/tblfs-$command.1" ] || fail "no page for $command"
+        man -P cat -l "$1/man1/tblfs.1" 2>/dev/null | grep -q "tblfs-$command(1)" || fail "tblfs(1) does not name $command"
+    done
+    [ -n "${command:-}" ] || fail "no commands"
+    for page in "$1"/man*/*; do
+        same "what groff says of ${page##*/}" "$(tbl "$page" | groff -man -Tutf8 -ww -z 2>&1)" ""
+    done
+    man -P cat -l "$1/man5/tblfs.5" 2>/dev/null | grep -A 2 '^ *txn_max_age' | grep -q "Default: none" || fail "settings"
+}
+
 installed_files_are_where_they_belong() {
     make -s -C "$root" install DESTDIR="$work/root" PREFIX=/opt/tblfs B="$(dirname "$TBLFS")" >"$work/said" 2>&1 || fail "$(cat "$work/said")"
     same "the command" "$("$work/root/opt/tblfs/bin/tblfs" version)" "$("$TBLFS" version)"
     grep -q "^ExecStart=/opt/tblfs/bin/tblfs mount -f" "$work/root/opt/tblfs/lib/systemd/system/tblfs@.service" || fail "unit"
     [ -r "$work/root/opt/tblfs/share/tblfs/tblfs.sh" ] || fail "library"
+    man_pages_are_complete "$work/root/opt/tblfs/share/man"
     TBLFS=$work/root/opt/tblfs/bin/tblfs "$work/root/sbin/mount.tblfs" "$data" "$mnt" -o rw,nofail || fail "mount helper"
     TBLFS=$work/root/opt/tblfs/bin/tblfs "$work/root/sbin/umount.fuse.tblfs" "$mnt" || fail "umount helper"
     ok installed_files_are_where_they_belong
