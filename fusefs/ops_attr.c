@@ -6,6 +6,7 @@
  *
  * Locking: none of its own.
  */
+#include "fusefs/drops.h"
 #include "fusefs/fusefs_int.h"
 
 #include <errno.h>
@@ -250,6 +251,8 @@ void serve_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *stat, int to_set
         rc = node_check_attributes(&node);
     if (rc == 0 && (set & STORE_SET_SIZE) != 0 && stat->st_size < 0)
         rc = -EINVAL;
+    if (rc == 0 && (set & STORE_SET_SIZE) != 0 && stat->st_size == 0)
+        rc = drops_check_cut(fs, &node);
     if (rc == 0) {
         set |= kill_priv_of(req, &node, set);
         rc = node_setattr(fs, &node, set, stat, &attr);

@@ -12,6 +12,7 @@
  *
  * Locking: none of its own. A read is answered straight from pinned frames, holding nothing else.
  */
+#include "fusefs/drops.h"
 #include "fusefs/fusefs_int.h"
 #include "fusefs/notify.h"
 
@@ -49,7 +50,9 @@ static int truncate_opened(fuse_req_t req, const struct node_identity *node, str
     const struct store_attr empty = {.size_bytes = 0};
     struct store_attr after;
     const unsigned kill = kill_priv_by_caller(req, STORE_SET_KILL_SUID);
-    const int rc = store_setattr(fs->store, node->view, node->ino, STORE_SET_SIZE | kill, &empty, &after);
+    int rc = drops_check_cut(fs, node);
+    if (rc == 0)
+        rc = store_setattr(fs->store, node->view, node->ino, STORE_SET_SIZE | kill, &empty, &after);
     if (rc != 0)
         return stale_if_gone(rc);
     append_guard_cut(&open->guard, 0);

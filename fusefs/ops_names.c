@@ -6,6 +6,7 @@
  *
  * Locking: none of its own.
  */
+#include "fusefs/drops.h"
 #include "fusefs/fusefs_int.h"
 #include "fusefs/notify.h"
 
@@ -186,6 +187,8 @@ void serve_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
     NODE_SCOPED dir = NODE_NONE;
     int rc = find_for_removal(req, parent, name, &dir);
     if (rc == 0)
+        rc = drops_check_name(fs, &dir, name);
+    if (rc == 0)
         rc = store_unlink(fs->store, dir.view, dir.ino, name_of(name));
     reply_error(req, rc);
 }
@@ -258,6 +261,8 @@ void serve_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_
         rc = transaction_check_access(req, &to, W_OK | X_OK, new_name); /* it may be replaced */
     if (rc == 0 && from.view != to.view)
         rc = -EPERM; /* not EXDEV: mv would copy, and then remove at once on the other side */
+    if (rc == 0 && store_flags == 0)
+        rc = drops_check_name(fs, &to, new_name);
     if (rc == 0 && store_flags == 0)
         note_directory(fs, &to, new_name);
     if (rc == 0)

@@ -26,6 +26,7 @@ enum setting_kind {
     SETTING_TIME,   /* seconds; s, m, h and d are understood */
     SETTING_MODE,   /* octal */
     SETTING_TEXT,   /* char *, owned */
+    SETTING_CHOICE, /* one of some words: its place among them */
     SETTING_SWITCH, /* bool */
 };
 
@@ -33,9 +34,9 @@ enum setting_kind {
 struct setting {
     const char *name;
     enum setting_kind kind;
-    size_t member;   /* of struct fusefs_options: uint64_t, char * or bool */
-    const char *off; /* switches: the name that switches it off, or NULL */
-    const char *unit;
+    size_t member;    /* of struct fusefs_options: uint64_t, char * or bool */
+    const char *off;  /* switches: the name that switches it off, or NULL */
+    const char *unit; /* choices: the words, with | between */
     const char *zero; /* what the value 0 is written as, when that is allowed although it is below min; else NULL */
     uint64_t otherwise, min, max;
     const char *meaning;
@@ -57,6 +58,8 @@ static const struct setting settings[] = {
      "abort a transaction that was begun longer ago"},
     {"txn_max_bytes", SETTING_SIZE, MEMBER(txn_max_bytes), NULL, "bytes", "none", 0, MIB, TIB,
      "abort a transaction that has more than that in blocks of its own"},
+    {"drop", SETTING_CHOICE, MEMBER(drop), NULL, "any|txn", NULL, FUSEFS_DROP_ANY, 0, 1,
+     "txn: tables with rows are removed, replaced by a rename, and cut to nothing in transactions only"},
     {"archive", SETTING_TEXT, MEMBER(archive_dir), NULL, "directory", NULL, 0, 0, 0,
      "keep every finished segment of the log there: with a base of 'tblfs backup' they bring back any moment since"},
     {"archive_command", SETTING_TEXT, MEMBER(archive_command), NULL, "command", NULL, 0, 0, 0,
@@ -302,6 +305,27 @@ static int take_mode(const struct setting *setting, const char *as, const char *
     return 0;
 }
 
+/* The words one after the other: *inout_rest goes behind the next one. */
+static size_t next_choice(const char **inout_rest, const char **out_word)
+{
+    const size_t size = strcspn(*inout_rest, "|");
+    *out_word = *inout_rest;
+    *inout_rest += size + ((*inout_rest)[size] == '|' ? 1 : 0);
+    return size;
+}
+
+static int take_choice(const struct setting *setting, const char *as, const char *value, uint64_t *out_value,
+                       char error[FUSEFS_ERROR_SIZE])
+{
+    const char *rest = setting->unit, *word;
+    for (*out_value = 0; *out_value <= setting->max; (*out_value)++) {
+        const size_t size = next_choice(&rest, &word);
+        if (strlen(value) == size && memcmp(value, word, size) == 0)
+            return 0;
+    }
+    return setting_fail(error, "%s=%s: not one of %s", as, value, setting->unit);
+}
+
 static int take_text(struct fusefs_options *options, const struct setting *setting, const char *as, const char *value,
                      char error[FUSEFS_ERROR_SIZE])
 {
@@ -338,6 +362,9 @@ static int take_value(struct fusefs_options *options, const struct setting *sett
     case SETTING_MODE:
         rc = take_mode(setting, as, value, &number, error);
         break;
+    case SETTING_CHOICE:
+        rc = take_choice(setting, as, value, &number, error);
+        break;
     case SETTING_TEXT:
     case SETTING_SWITCH:
         return take_text(options, setting, as, value, error);
@@ -364,9 +391,20 @@ void setting_switch(struct fusefs_options *options, const struct setting *settin
 
 /* ---- writing ---- */
 
+static void write_choice(FILE *out, const struct setting *setting, uint64_t number)
+{
+    const char *rest = setting->unit, *word = "";
+    size_t size = 0;
+    for (uint64_t place = 0; place <= number; place++)
+        size = next_choice(&rest, &word);
+    fwrite(word, 1, size, out);
+}
+
 static void write_number(FILE *out, const struct setting *setting, uint64_t number)
 {
-    if (number == 0 && setting->zero != NULL)
+    if (setting->kind == SETTING_CHOICE)
+        write_choice(out, setting, number);
+    else if (number == 0 && setting->zero != NULL)
         fputs(setting->zero, out);
     else
         fprintf(out, setting->kind == SETTING_MODE ? "%04" PRIo64 : "%" PRIu64, number);
@@ -401,7 +439,7 @@ void fusefs_settings_write(FILE *out, const struct fusefs_options *options)
         fputc('\t', out);
         write_value(out, setting, &fresh);
         fprintf(out, "\t%s\t", setting->unit);
-        if (setting->max > 1) {
+        if (setting->max > 1 && setting->kind != SETTING_CHOICE) {
             write_number(out, setting, setting->min);
             fputc('\t', out);
             write_number(out, setting, setting->max);
@@ -431,8 +469,8 @@ static void write_short(FILE *out, const struct setting *setting, uint64_t numbe
 void fusefs_options_help(FILE *out)
 {
     static const char *const arguments[] = {
-        [SETTING_SIZE] = "=SIZE",  [SETTING_NUMBER] = "=N",  [SETTING_TIME] = "=TIME",
-        [SETTING_MODE] = "=OCTAL", [SETTING_TEXT] = "=TEXT", [SETTING_SWITCH] = "",
+        [SETTING_SIZE] = "=SIZE", [SETTING_NUMBER] = "=N",    [SETTING_TIME] = "=TIME", [SETTING_MODE] = "=OCTAL",
+        [SETTING_TEXT] = "=TEXT", [SETTING_CHOICE] = "=WORD", [SETTING_SWITCH] = "",
     };
     for (size_t index = 0; index < ARRAY_COUNT(settings); index++) {
         const struct setting *setting = &settings[index];

@@ -242,6 +242,13 @@ static void none_and_auto_are_values(void **state)
     assert_int_equal(parse(&options, "txn_max_age=none,txn_max_bytes=none,max_threads=auto", error), 0);
     assert_int_equal(options.txn_max_age_s + options.txn_max_bytes + options.max_threads, 0);
     expect_refused("cache=none", "not a size");
+    expect_refused("drop=never", "drop=never: not one of any|txn");
+    expect_refused("drop=an", "not one of");
+    expect_refused("drop=any|txn", "not one of");
+    assert_int_equal(parse(&options, "drop=txn", error), 0);
+    assert_int_equal(options.drop, FUSEFS_DROP_TXN);
+    assert_int_equal(parse(&options, "drop=any", error), 0);
+    assert_int_equal(options.drop, FUSEFS_DROP_ANY);
     expect_refused("max_threads=none", "not a number");
 }
 
