@@ -71,6 +71,8 @@ int bufcache_tablespace_add(struct bufcache *cache, ts_no ts, const char *dir) W
 int relation_open(struct bufcache *cache, ts_no ts, rel_no rel, struct relation **out_relation) WARN_UNUSED;
 void relation_ref(struct relation *relation);
 void relation_unref(struct relation *relation); /* NULL is ignored */
+/* It stays in memory, with its map, when its last reference goes: a hint; only the latest of very many do. Not when it was dropped. */
+void relation_retain(struct relation *relation);
 rel_no relation_number(const struct relation *relation);
 ts_no relation_tablespace(const struct relation *relation);
 /* For reports: the cache's diag, and the path of the relation's file (valid as long as the relation). */
@@ -116,6 +118,10 @@ epoch_no relation_referenced(const struct relation *relation);
 /* The largest epoch that was ever set: pages born up to it may be read by others than the live tree. */
 void relation_set_shared_at(struct relation *relation, epoch_no epoch);
 epoch_no relation_shared_at(const struct relation *relation);
+
+/* The inode that the relation was made for, for whoever looks for its table; INO_NONE: nobody said. */
+void relation_set_first_ino(struct relation *relation, ino_no ino);
+ino_no relation_first_ino(const struct relation *relation);
 
 /* The relations in memory, not dropped, that `wanted` says yes to (called under the registry's lock: it takes none), with a reference in each;
  * *out_relations is malloc'd. Returns how many; without memory none. */

@@ -40,6 +40,7 @@
 #define COLD_CAPACITY   256u
 #define BLOCKS_UNKNOWN  UINT64_MAX
 #define DIR_COUNT       256u
+#define RETAINED_MAX    65536u
 
 /* ---- state word ---- */
 
@@ -109,6 +110,8 @@ struct relation {
     _Atomic bool quiet;          /* see relation_set_quiet */
     _Atomic epoch_no referenced; /* see relation_set_referenced */
     _Atomic epoch_no shared_at;  /* see relation_set_shared_at */
+    _Atomic ino_no first_ino;    /* see relation_set_first_ino */
+    _Atomic bool retained;       /* see relation_retain */
     _Atomic uint64_t blocks;     /* of the file; BLOCKS_UNKNOWN */
     _Atomic(void *) map;         /* set once, under the registry's lock */
     /* guarded by the registry's lock */
@@ -122,7 +125,7 @@ struct relation {
     uint32_t checked;      /* bufcache_check: frames found */
     uint64_t name_created; /* its number among the files created in its directory; 0: not created in this life */
     struct relation *lru_prev, *lru_next;
-    struct relation *list_prev, *list_next; /* the unsynced list */
+    struct relation *list_prev, *list_next; /* the unsynced list, or the idle one */
     struct relation *sync_next; /* those that one sync of the filesystem covers; they may be listed again meanwhile */
     bool sync_unsynced;         /* it was `unsynced` when that sync began */
     UT_hash_handle hh;
@@ -137,6 +140,8 @@ struct registry {
     struct tablespace *tablespaces;
     struct relation *lru;      /* those with an open descriptor, least recently used first */
     struct relation *unsynced; /* those with unsynced writes or names */
+    struct relation *idle;     /* RETAIN-1, oldest first */
+    uint32_t idle_count;
     bool syncing_all;
     uint32_t open_files, max_open_files;
 };

@@ -2,9 +2,11 @@
  * bufcache/relation.c - tablespaces, and the in-core relations by number.
  *
  * Owns: the registry: which relations and tablespaces are known, reference counts, the list of relations with unsynced
- * writes. An object goes with its last reference; frames and the unsynced list hold references of their own, so that
- * nothing unsynced is forgotten.
- * Locking: registry.lock (LOCK_RANK_RELATIONS), never over I/O. refs may go up, and down but not to 0, without it.
+ * writes. An object goes with its last reference, unless it is to be retained; frames and the unsynced list hold references of their own, so
+ * that nothing unsynced is forgotten.
+ * Invariant: RETAIN-1 What nobody refers to is on the list `idle`, with no open descriptor, no page, not dead; at most RETAINED_MAX, the
+ * latest.
+ * Locking: registry.lock (LOCK_RANK_RELATIONS), never over I/O. refs may go up, and down but not to 0, without it; from 0 up with it.
  * See also: relation_file.c for descriptors and file operations.
  */
 #include "bufcache/bufcache_int.h"
@@ -126,6 +128,16 @@ static struct relation *relation_create(struct bufcache *cache, struct tablespac
     return relation;
 }
 
+/* A reference to one that may have none (RETAIN-1). */
+static void ref_found_locked(struct registry *registry, struct relation *relation)
+{
+    if (atomic_load(&relation->refs) == 0) {
+        DL_DELETE2(registry->idle, relation, list_prev, list_next);
+        registry->idle_count--;
+    }
+    relation_ref(relation);
+}
+
 static int relation_open_locked(struct bufcache *cache, ts_no ts, rel_no rel, struct relation **out_relation)
 {
     struct registry *registry = &cache->registry;
@@ -137,7 +149,7 @@ static int relation_open_locked(struct bufcache *cache, ts_no ts, rel_no rel, st
     if (relation != NULL) {
         if (relation->tablespace != tablespace)
             return -EEXIST;
-        relation_ref(relation);
+        ref_found_locked(registry, relation);
     } else {
         relation = relation_create(cache, tablespace, rel);
         if (relation == NULL)
@@ -180,17 +192,39 @@ static bool unref_not_last(struct relation *relation)
     return false;
 }
 
-static void relation_free(struct relation *relation, struct io_file *file)
+static void relation_free(struct relation *relation)
 {
-    struct bufcache *cache = relation->cache;
     void *map = atomic_load_explicit(&relation->map, memory_order_acquire);
     if (map != NULL)
         relation->map_destroy(map);
+    free(relation);
+}
+
+/* Takes one that nobody refers to out of the registry. */
+static void forget_locked(struct registry *registry, struct relation *relation)
+{
+    HASH_DEL(registry->relations, relation);
+}
+
+/* RETAIN-1. Returns the one that goes instead, or NULL. */
+static struct relation *retain_locked(struct registry *registry, struct relation *relation)
+{
+    DL_APPEND2(registry->idle, relation, list_prev, list_next);
+    if (++registry->idle_count <= RETAINED_MAX)
+        return NULL;
+    struct relation *oldest = registry->idle;
+    DL_DELETE2(registry->idle, oldest, list_prev, list_next);
+    registry->idle_count--;
+    forget_locked(registry, oldest);
+    return oldest;
+}
+
+static void close_file_of(struct bufcache *cache, rel_no rel, struct io_file *file)
+{
     /* Nothing unsynced is lost here: with unsynced writes it would be on the list, or it is dead. */
     const int rc = file != NULL ? io_close(file) : 0;
     if (rc < 0)
-        diag_log(cache->options.diag, DIAG_WARNING, "%s: close: %s", relation->path, strerror(-rc));
-    free(relation);
+        diag_log(cache->options.diag, DIAG_WARNING, "relation %016" PRIx64 ": close: %s", rel, strerror(-rc));
 }
 
 void relation_unref(struct relation *relation)
@@ -205,12 +239,25 @@ void relation_unref(struct relation *relation)
     }
     assert(atomic_load(&relation->resident) == 0);
     assert(!relation->listed && relation->file_users == 0 && !relation->file_busy && !relation->syncing);
+    struct bufcache *cache = relation->cache;
+    const rel_no rel = relation->rel;
     struct io_file *file = relation->file;
+    struct relation *gone = relation;
     if (file != NULL)
         relation_lru_remove_locked(relation);
-    HASH_DEL(registry->relations, relation);
-    mutex_unlock(&registry->lock);
-    relation_free(relation, file);
+    if (atomic_load(&relation->retained) && !atomic_load(&relation->dead))
+        gone = retain_locked(registry, relation);
+    else
+        forget_locked(registry, relation);
+    mutex_unlock(&registry->lock); /* from here on it may be anybody's */
+    close_file_of(cache, rel, file);
+    if (gone != NULL)
+        relation_free(gone);
+}
+
+void relation_retain(struct relation *relation)
+{
+    atomic_store(&relation->retained, true);
 }
 
 rel_no relation_number(const struct relation *relation)
@@ -280,6 +327,16 @@ epoch_no relation_shared_at(const struct relation *relation)
     return atomic_load_explicit(&relation->shared_at, memory_order_acquire);
 }
 
+void relation_set_first_ino(struct relation *relation, ino_no ino)
+{
+    atomic_store(&relation->first_ino, ino);
+}
+
+ino_no relation_first_ino(const struct relation *relation)
+{
+    return atomic_load(&relation->first_ino);
+}
+
 epoch_no relation_referenced(const struct relation *relation)
 {
     return atomic_load_explicit(&relation->referenced, memory_order_acquire);
@@ -337,6 +394,12 @@ void registry_destroy(struct bufcache *cache)
         mutex_unlock(&registry->lock);
         relation_unref(relation);
     }
+    while (registry->idle != NULL) {
+        struct relation *relation = registry->idle;
+        DL_DELETE2(registry->idle, relation, list_prev, list_next);
+        forget_locked(registry, relation);
+        relation_free(relation);
+    }
     assert(registry->relations == NULL);
     struct tablespace *tablespace, *next;
     HASH_ITER(hh, registry->tablespaces, tablespace, next)
@@ -361,7 +424,7 @@ uint32_t bufcache_list_relations(struct bufcache *cache, bool (*wanted)(const st
     for (struct relation *relation = registry->relations; relation != NULL && relations != NULL && taken < count;
          relation = relation->hh.next) {
         if (!atomic_load(&relation->dead) && wanted(relation)) {
-            relation_ref(relation);
+            ref_found_locked(registry, relation);
             relations[taken++] = relation;
         }
     }

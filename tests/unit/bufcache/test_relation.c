@@ -28,6 +28,52 @@ static void relation_open_touches_no_file(void **state)
     fixture_destroy(fixture);
 }
 
+static void destroy_map(void *map)
+{
+    *(unsigned *)map += 1;
+}
+
+static bool has_map(const struct relation *relation)
+{
+    return relation_map(relation) != NULL;
+}
+
+static void retained_relation_keeps_its_map_without_a_reference(void **state)
+{
+    (void)state;
+    struct fixture *fixture = fixture_create(512);
+    unsigned destroyed[2] = {0, 0};
+    struct relation **listed = NULL;
+    for (unsigned i = 0; i < 2; i++) {
+        struct relation *relation = fixture_create_relation(fixture, 5 + i, 3);
+        assert_ptr_equal(relation_set_map(relation, &destroyed[i], destroy_map), &destroyed[i]);
+        if (i == 0)
+            relation_retain(relation);
+        assert_int_equal(relation_sync(relation), 0);
+        relation_unref(relation);
+    }
+    assert_int_equal(bufcache_sync_relations(fixture->cache), 0); /* their references of the unsynced list */
+    assert_int_equal(destroyed[0], 0);
+    assert_int_equal(destroyed[1], 1);
+    assert_int_equal(bufcache_list_relations(fixture->cache, has_map, &listed), 1);
+    assert_int_equal(relation_number(listed[0]), 5);
+    relation_unref(listed[0]);
+    free(listed);
+    for (unsigned round = 0; round < 3; round++) {
+        struct relation *relation = fixture_relation(fixture, 5);
+        assert_ptr_equal(relation_map(relation), &destroyed[0]);
+        relation_unref(relation);
+        assert_int_equal(bufcache_check(fixture->cache), 0);
+    }
+    struct relation *victim = fixture_relation(fixture, 5);
+    struct drop_result result;
+    bufcache_drop_relations(fixture->cache, &victim, 1, &result);
+    assert_int_equal(relation_unlink_file(victim), 0);
+    relation_unref(victim);
+    assert_int_equal(destroyed[0], 1); /* it is dead: nobody wants it */
+    fixture_destroy(fixture);
+}
+
 static void tablespace_add_twice_same_directory_only(void **state)
 {
     (void)state;
@@ -437,6 +483,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(relation_open_touches_no_file),
+        cmocka_unit_test(retained_relation_keeps_its_map_without_a_reference),
         cmocka_unit_test(tablespace_add_twice_same_directory_only),
         cmocka_unit_test(relation_create_file_existing_taken_as_it_is),
         cmocka_unit_test(relation_file_blocks_part_of_a_block_at_the_end_does_not_count),
