@@ -24,6 +24,7 @@
 
 #include "base/lock.h"
 #include "fsm/fsm_int.h"
+#include "fsm/sidecar.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -563,13 +564,40 @@ int fsm_get_stats(struct relation *relation, struct fsm_stats *out_stats)
     return 0;
 }
 
+static bool is_used(const struct fsm_map *map, block_no block)
+{
+    return block < map->file_blocks && fsm_bitmap_test(&map->used, block);
+}
+
+int fsm_copy_used(struct relation *relation, uint64_t **out_words, block_no *out_blocks, uint32_t *out_used)
+{
+    struct fsm_map *map = relation_map(relation);
+    if (map == NULL)
+        return -ENOENT;
+    mutex_lock(&map->lock);
+    int err = map->measured && map->ready && map->reserved == 0 ? 0 : -EAGAIN;
+    const block_no blocks = map->file_blocks;
+    uint64_t *words = err == 0 ? calloc((size_t)blocks / 64 + 1, sizeof words[0]) : NULL;
+    if (err == 0 && words == NULL)
+        err = -ENOMEM;
+    if (err == 0) {
+        for (block_no block = 0; block < blocks; block++)
+            words[block / 64] |= (uint64_t)is_used(map, block) << (block % 64);
+        *out_words = words;
+        *out_blocks = blocks;
+        *out_used = blocks - map->free_blocks;
+    }
+    mutex_unlock(&map->lock);
+    return err;
+}
+
 bool fsm_is_used(struct relation *relation, block_no block)
 {
     struct fsm_map *map = relation_map(relation);
     if (map == NULL)
         return true; /* nothing is known */
     mutex_lock(&map->lock);
-    const bool used = map->measured ? block < map->file_blocks && fsm_bitmap_test(&map->used, block) : !map->created;
+    const bool used = map->measured ? is_used(map, block) : !map->created;
     mutex_unlock(&map->lock);
     return used;
 }

@@ -26,6 +26,7 @@ struct fusefs_options {
     uint64_t cache_size_bytes;
     uint64_t checkpoint_interval_s;
     uint64_t checkpoint_log_bytes;
+    uint64_t fsm_threshold; /* unless given, the store has its own */
     uint64_t snap_mode;     /* permission bits of MNT/.snap */
     uint64_t txn_max_bytes; /* 0: no limit */
     uint64_t txn_max_age_s; /* 0: no limit */

@@ -8,6 +8,7 @@
  */
 #include "fusefs/fusefs_int.h"
 #include "fusefs/notify.h"
+#include "fusefs/settings.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -295,6 +296,8 @@ static int open_store(struct fusefs *fs, int report_fd)
         .background = true,
         .checkpoint_interval_ms = (uint32_t)fs->options->checkpoint_interval_s * MS_IN_SECOND,
         .checkpoint_log_bytes = fs->options->checkpoint_log_bytes,
+        .fsm_threshold_given = setting_is_given(fs->options, "fsm_threshold"),
+        .fsm_threshold = (uint32_t)fs->options->fsm_threshold,
         .read_only = fs->options->read_only,
     };
     if (mount_archive_init(&fs->archive, fs->options, &fs->log.diag))

@@ -6,6 +6,7 @@
 #include "fusefs/settings.h"
 
 #include "base/nearest.h"
+#include "txn/store.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -50,6 +51,9 @@ static const struct setting settings[] = {
      "time between checkpoints: a start after a crash replays what was written since the last one"},
     {"checkpoint_log_size", SETTING_SIZE, MEMBER(checkpoint_log_bytes), NULL, "bytes", NULL, 256 * MIB, MIB, TIB,
      "a checkpoint comes earlier when that much was logged since the last one"},
+    {"fsm_threshold", SETTING_NUMBER, MEMBER(fsm_threshold), NULL, "blocks", NULL, STORE_FSM_THRESHOLD, 0,
+     STORE_FSM_THRESHOLD_MAX,
+     "larger tables keep their free map in a file beside their own (default as 'tblfs mkfs' was told)"},
     {"max_threads", SETTING_NUMBER, MEMBER(max_threads), NULL, "threads", "auto", 0, 1, 1024,
      "threads that serve requests; auto: 16, or 4 for each CPU if that is more"},
     {"snap_mode", SETTING_MODE, MEMBER(snap_mode), NULL, "octal", NULL, 0755, 0, 07777,
@@ -190,6 +194,12 @@ const struct setting *setting_find(const char *name, bool *out_off)
 bool setting_is_switch(const struct setting *setting)
 {
     return setting->kind == SETTING_SWITCH;
+}
+
+bool setting_is_given(const struct fusefs_options *options, const char *name)
+{
+    bool off = false;
+    return setting_source(options, setting_find(name, &off)) != SETTING_FROM_DEFAULT;
 }
 
 static const char *name_at(size_t index)

@@ -27,6 +27,7 @@ size_t setting_index(const struct setting *setting);
 bool setting_is_switch(const struct setting *setting);
 /* The name that is most like it; NULL: none is. */
 const char *setting_nearest(const char *name);
+bool setting_is_given(const struct fusefs_options *options, const char *name);
 enum setting_source setting_source(const struct fusefs_options *options, const struct setting *setting);
 
 /* Sets it. `as` is its name as it was written, for messages. -EINVAL: `error` says what is wrong with the value; -ENOMEM. */

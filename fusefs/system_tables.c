@@ -318,7 +318,11 @@ static int write_check(struct fusefs *fs, void *arg, FILE *out)
 static int write_settings(struct fusefs *fs, void *arg, FILE *out)
 {
     (void)arg;
-    fusefs_settings_write(out, fs->options);
+    struct store_stats stats;
+    store_get_stats(fs->store, &stats);
+    struct fusefs_options options = *fs->options;
+    options.fsm_threshold = stats.fsm_threshold; /* unless given, the store's own */
+    fusefs_settings_write(out, &options);
     return 0;
 }
 

@@ -559,6 +559,17 @@ unsigned cow_holder_count(struct cow *cow)
     return count;
 }
 
+bool cow_is_settled(struct cow *cow)
+{
+    mutex_lock(&cow->lock);
+    bool settled = cow->transactions == NULL && cow->closing == NULL && cow->pinned == NULL && cow->pins == NULL;
+    for (const struct holder *holder = cow->newest; holder != NULL; holder = holder->older) {
+        settled = settled && (holder->kind == HOLDER_DURABLE || holder->kind == HOLDER_SNAPSHOT);
+    }
+    mutex_unlock(&cow->lock);
+    return settled;
+}
+
 /* ---- blocks of a view ---- */
 
 bool view_birth_is_private(const struct view *view, epoch_no birth)

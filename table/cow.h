@@ -114,6 +114,8 @@ struct catalog_root cow_holder_root(const struct holder *holder);
 /* Calls fn for each open holder, oldest first, under the holders' lock. */
 void cow_each_holder(struct cow *cow, void (*fn)(void *arg, struct holder *holder), void *arg);
 unsigned cow_holder_count(struct cow *cow);
+/* Nothing but durable checkpoints and snapshots keeps anything that the live tree does not have. */
+bool cow_is_settled(struct cow *cow);
 
 /* ---- old versions of single tables (table/cow_pin.c) ---- */
 

@@ -12,6 +12,7 @@
  * Locking: checkpoint_lock (LOCK_RANK_STORE) for all of it; writers are stopped by the gate for the fork alone.
  */
 #include "txn/store_archive.h"
+#include "txn/store_sidecar.h"
 #include "txn/store_txn.h"
 
 #include "base/plant.h"
@@ -124,6 +125,7 @@ static void unlink_removable(struct store *store)
         sweep(store, SWEEP_UNLINK_FILE, 0, relations, count);
     }
     for (uint32_t i = 0; i < count; i++) {
+        store_sidecar_forget(store, relations[i]);
         const int rc = relation_unlink_file(relations[i]);
         if (rc != 0) {
             diag_log(store->diag, DIAG_WARNING, "%s: file of dropped relation %llu could not be removed: %s",
@@ -172,6 +174,9 @@ struct raise_arg {
 static void raise_ceilings(struct store *store, struct control *control, void *arg)
 {
     const struct raise_arg *ra = arg;
+    if (store->log == NULL) { /* the first slot of a life */
+        control->sidecar_epoch = store_sidecars_epoch(store, control);
+    }
     control->ceiling_epoch = raised(control->ceiling_epoch, cow_epoch(store->cow) + CEILING_RANGE);
     control->ceiling_rel = raised(control->ceiling_rel, atomic_load(&store->next_rel) + CEILING_RANGE);
     control->ceiling_ino = raised(control->ceiling_ino, atomic_load(&store->next_ino) + ra->inodes + CEILING_RANGE);
@@ -226,6 +231,22 @@ int store_control_set_redo(struct store *store, lsn_no redo)
     return control_update(store, set_redo, &redo);
 }
 
+static void set_clean(struct store *store, struct control *control, void *arg)
+{
+    (void)arg;
+    control->clean = true;
+    store_sidecars_sign(store, control, control->epoch);
+}
+
+int store_control_set_clean(struct store *store)
+{
+    const int rc = control_update(store, set_clean, NULL);
+    if (rc != 0) {
+        store_fail(store, "writing the control file failed", rc);
+    }
+    return rc;
+}
+
 /* ---- checkpoint ---- */
 
 static int write_pages(struct store *store, const struct holder *fork)
@@ -251,7 +272,6 @@ struct checkpoint {
 
 static void set_checkpoint(struct store *store, struct control *control, void *arg)
 {
-    (void)store;
     const struct checkpoint *checkpoint = arg;
     control->epoch = cow_holder_at(checkpoint->fork);
     control->catalog = cow_holder_root(checkpoint->fork);
@@ -260,6 +280,9 @@ static void set_checkpoint(struct store *store, struct control *control, void *a
     control->commits = checkpoint->commits;
     control->clean = checkpoint->clean;
     control->inode_count = checkpoint->inode_count;
+    if (checkpoint->clean) {
+        store_sidecars_sign(store, control, control->epoch);
+    }
 }
 
 /* The fork is exactly one log position: no operation is between append and apply while the gate is closed. */

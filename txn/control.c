@@ -43,6 +43,9 @@ static void slot_encode(const struct control *control, struct control_slot *slot
     slot->clean = control->clean;
     slot->name_bits = control->name_bits;
     slot->timeline = le32_of(control->timeline);
+    slot->fsm_threshold = le32_of(control->fsm_threshold);
+    slot->sidecar_threshold = le32_of(control->sidecar_threshold);
+    slot->sidecar_epoch = le64_of(control->sidecar_epoch);
     slot->commits = le64_of(control->commits);
     slot->inode_count = le64_of(control->inode_count);
     slot->checksum = le64_of(checksum_64(slot, offsetof(struct control_slot, checksum), 0));
@@ -68,6 +71,9 @@ static void slot_decode(const struct control_slot *slot, struct control *control
     control->clean = slot->clean == 1;
     const uint32_t timeline = le32_get(slot->timeline);
     control->timeline = timeline != 0 ? timeline : 1;
+    control->fsm_threshold = le32_get(slot->fsm_threshold);
+    control->sidecar_threshold = le32_get(slot->sidecar_threshold);
+    control->sidecar_epoch = le64_get(slot->sidecar_epoch);
     control->commits = le64_get(slot->commits);
     control->inode_count = le64_get(slot->inode_count);
 }
@@ -147,6 +153,12 @@ static int scan_judge(struct diag *diag, const char *path, const struct control_
     if (scan->newer > 0) {
         diag_log(diag, DIAG_ERROR, "%s: written by a newer version of tblfs (this one knows format %u)", path,
                  CONTROL_FORMAT_VERSION);
+        return -EPROTO;
+    }
+    if (scan->good > 0 && le32_get(scan->newest.version) < CONTROL_FORMAT_VERSION) {
+        diag_log(diag, DIAG_ERROR,
+                 "%s: written by an older version of tblfs, in format %u; 'tblfs upgrade' makes a copy in format %u",
+                 path, le32_get(scan->newest.version), CONTROL_FORMAT_VERSION);
         return -EPROTO;
     }
     for (unsigned slot = 0; slot < 2; slot++) {

@@ -28,7 +28,10 @@ struct control {
     uint64_t name_seed;
     uint8_t name_bits;
     bool clean;
-    uint32_t timeline; /* tells apart the logs of stores that were restored from one base; from 1 on */
+    uint32_t timeline;          /* tells apart the logs of stores that were restored from one base; from 1 on */
+    uint32_t fsm_threshold;     /* of the data directory */
+    uint32_t sidecar_threshold; /* the one that holds for the sidecars that are there */
+    epoch_no sidecar_epoch;     /* sidecars that are older do not count */
     uint64_t inode_count;
     uint64_t commits;
 };

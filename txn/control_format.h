@@ -11,7 +11,7 @@
 #include "bufcache/page_format.h"
 
 #define CONTROL_MAGIC                   "tblfsctl"
-#define CONTROL_FORMAT_VERSION          1u
+#define CONTROL_FORMAT_VERSION          2u
 #define CONTROL_COPY_SPACING            65536u
 #define CONTROL_FILE_SIZE               (4u * CONTROL_COPY_SPACING)
 #define CONTROL_COPY_OFFSET(slot, copy) (((uint64_t)(slot)*2u + (uint64_t)(copy)) * CONTROL_COPY_SPACING)
@@ -37,7 +37,10 @@ struct control_slot {
     uint8_t clean;          /* 137 1: nothing follows in the log */
     uint8_t name_bits;      /* 138 47, or 4 in tests */
     le32 timeline;          /* 139 1, and one more with each restore; 0 counts as 1 */
-    uint8_t reserved[345];  /* 143 zero */
+    uint8_t reserved[329];  /* 143 zero */
+    le32 fsm_threshold;     /* 472 tables of more blocks have a sidecar, unless a mount says otherwise */
+    le32 sidecar_threshold; /* 476 there is no sidecar of a table of so many blocks or fewer */
+    le64 sidecar_epoch;     /* 480 only sidecars written in this epoch or later count */
     le64 commits;           /* 488 transactions that were committed, up to the fork */
     le64 inode_count;       /* 496 inodes in the catalog (statfs): a hint */
     le64 checksum;          /* 504 XXH3-64, seed 0, over bytes 0 to 504 */

@@ -109,6 +109,7 @@ static int put_root(const struct store_mkfs_options *options, struct bufcache *c
 
 static int write_control(const struct store_mkfs_options *options, struct catalog_root root)
 {
+    const uint32_t threshold = options->fsm_threshold_given ? options->fsm_threshold : STORE_FSM_THRESHOLD;
     struct control control = {
         .written_ns = (int64_t)io_realtime_ns(options->dev),
         .epoch = FIRST_EPOCH,
@@ -123,6 +124,9 @@ static int write_control(const struct store_mkfs_options *options, struct catalo
         .name_bits = options->name_hash_bits != 0 ? options->name_hash_bits : NAME_HASH_BITS,
         .clean = true,
         .timeline = 1,
+        .fsm_threshold = threshold,
+        .sidecar_threshold = threshold,
+        .sidecar_epoch = FIRST_EPOCH,
         .inode_count = 1,
     };
     int rc = io_random(options->dev, control.store_id, sizeof control.store_id);

@@ -9,6 +9,7 @@
  * again (STORE-5).
  */
 #include "txn/store_open.h"
+#include "txn/store_sidecar.h"
 
 #include "base/plant.h"
 #include "txn/control_format.h"
@@ -242,6 +243,9 @@ static int make_writable(struct store *store, const struct store_options *option
     if (rc == 0 && !was_clean) {
         rc = store_remove_unnamed_files(store);
     }
+    if (rc == 0) {
+        rc = store_sidecars_remove_all(store);
+    }
     return rc;
 }
 
@@ -368,6 +372,7 @@ static int open_all(struct store *store, const struct store_options *options, pi
         return -EROFS;
     }
     take_numbers(store);
+    store_sidecars_open(store, options);
     rc = check_root(store);
     if (rc == 0) {
         rc = store_snapshots_adopt(store);
@@ -399,15 +404,44 @@ int store_open(const struct store_options *options, struct store **out_store, pi
 
 /* ---- closing ---- */
 
+/* The last checkpoint, then what stands beside it, then the clean flag (SIDECAR-3). */
+static int close_with_sidecars(struct store *store)
+{
+    struct frame_budget budget;
+    if (store_sidecars_want_checkpoint(store)) {
+        atomic_fetch_add(&store->changes, 1);
+    }
+    int rc = store_checkpoint(store);
+    if (rc == 0) {
+        rc = frame_budget_take(store->cache, STORE_READ_PINS, 0, &budget);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    mutex_lock(&store->checkpoint_lock);
+    rc = store_checkpoint_locked(store, false); /* closing dropped snapshots may have changed something */
+    if (rc == 0) {
+        store_sidecars_write(store);
+        rc = store_control_set_clean(store);
+    }
+    mutex_unlock(&store->checkpoint_lock);
+    frame_budget_release(&budget);
+    return rc;
+}
+
+static int close_cleanly(struct store *store)
+{
+    mutex_lock(&store->checkpoint_lock);
+    const bool pending = store_check_writable(store) == 0 && store_sidecars_pending(store);
+    const int rc = pending ? 0 : store_checkpoint_locked(store, true);
+    mutex_unlock(&store->checkpoint_lock);
+    return pending ? close_with_sidecars(store) : rc;
+}
+
 int store_close(struct store *store)
 {
     store_thread_stop(store);
-    int rc = 0;
-    if (!store->read_only) {
-        mutex_lock(&store->checkpoint_lock);
-        rc = store_checkpoint_locked(store, true);
-        mutex_unlock(&store->checkpoint_lock);
-    }
+    const int rc = store->read_only ? 0 : close_cleanly(store);
     if (rc == 0 && !store->read_only) {
         store_archive_finish(store);
     }
@@ -474,6 +508,10 @@ void store_get_stats(struct store *store, struct store_stats *out_stats)
     out_stats->checkpoints = atomic_load(&store->checkpoints);
     out_stats->checkpoint_pages_written = atomic_load(&store->checkpoint_pages);
     out_stats->blocks_trimmed = atomic_load(&store->blocks_trimmed);
+    out_stats->sidecars_loaded = atomic_load(&store->sidecars.loaded);
+    out_stats->sidecars_ignored = atomic_load(&store->sidecars.ignored);
+    out_stats->sidecars_removed = atomic_load(&store->sidecars.removed);
+    out_stats->fsm_threshold = store->sidecars.threshold;
     out_stats->epoch = cow_epoch(store->cow);
     out_stats->redo_records = store->redo_records;
     out_stats->redo_ms = store->redo_ms;

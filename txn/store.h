@@ -37,6 +37,8 @@ struct store_options {
     uint64_t bulk_min_bytes;         /* appends from this size on are logged by reference (COW-4); 0: 512 KiB */
     uint32_t compact_piece_blocks;   /* that a compaction copies at a time, in a small cache fewer; 0: 64 */
     uint32_t log_segment_size;       /* of a store that is always opened with it (tests); 0: 16 MiB */
+    bool fsm_threshold_given;        /* else that of the data directory */
+    uint32_t fsm_threshold;          /* blocks of its live tree above which a table gets a sidecar */
     bool read_only;
     const struct archive_target *archive; /* where finished segments of the log go; copied; NULL: nowhere */
     uint64_t archive_timeout_ms;     /* one that is not full goes there too after that time; 0: only at a clean close */
@@ -58,12 +60,17 @@ struct store_progress {
 /* A progress_look_fn: says it in words. arg: the store_progress. */
 void store_progress_look(void *arg, struct progress_state *out_state);
 
+#define STORE_FSM_THRESHOLD     4u /* of a new data directory */
+#define STORE_FSM_THRESHOLD_MAX 1000000u
+
 struct store_mkfs_options {
     struct io_device *dev;
     struct diag *diag;
     const char *dir;
-    bool create_dir;                        /* make the directory when it is missing */
-    uint8_t name_hash_bits;                 /* 0: 47 */
+    bool create_dir;          /* make the directory when it is missing */
+    uint8_t name_hash_bits;   /* 0: 47 */
+    bool fsm_threshold_given; /* else STORE_FSM_THRESHOLD */
+    uint32_t fsm_threshold;
     uint32_t root_mode, root_uid, root_gid; /* of the root directory; mode 0: 0755 */
 };
 
@@ -447,6 +454,8 @@ struct store_stats {
     uint64_t sweeps_of[SWEEP_CAUSES];
     uint64_t checkpoint_pages_written;
     uint64_t blocks_trimmed; /* cut off the ends of relation files */
+    uint64_t sidecars_loaded, sidecars_ignored, sidecars_removed;
+    uint32_t fsm_threshold;
     epoch_no epoch;
     uint64_t control_number;
     struct log_stats log;           /* zero when read-only */

@@ -3,6 +3,7 @@
  */
 #include "txn/store_map.h"
 #include "txn/store_open.h"
+#include "txn/store_sidecar.h"
 
 #include "base/array.h"
 
@@ -134,6 +135,7 @@ static int remove_file(struct store *store, rel_no rel)
     }
     struct drop_result result;
     bufcache_drop_relations(store->cache, &relation, 1, &result);
+    store_sidecar_forget(store, relation);
     rc = relation_unlink_file(relation);
     relation_unref(relation);
     return rc;

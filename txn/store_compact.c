@@ -215,7 +215,7 @@ static int start(struct store_compact *compact)
     }
     if (rc == 0) {
         const rel_no rel = atomic_fetch_add(&store->next_rel, 1);
-        rc = store_make_relation(store, TS_DEFAULT, rel, &compact->relation);
+        rc = store_make_relation(store, TS_DEFAULT, rel, store_file_ino(compact->file), &compact->relation);
     }
     compact->root = CONTENT_ROOT_EMPTY;
     return rc;

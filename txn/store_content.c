@@ -206,7 +206,7 @@ static int warm_content(const struct content_change *change, const struct inode 
     return content_warm(relation, &root, change->offset, change->offset + size);
 }
 
-int store_make_relation(struct store *store, ts_no ts, rel_no rel, struct relation **out_relation)
+int store_make_relation(struct store *store, ts_no ts, rel_no rel, ino_no ino, struct relation **out_relation)
 {
     struct relation *relation = NULL;
     int rc = relation_open(store->cache, ts, rel, &relation);
@@ -214,7 +214,7 @@ int store_make_relation(struct store *store, ts_no ts, rel_no rel, struct relati
         rc = relation_create_file(relation);
     }
     if (rc == 0) {
-        rc = store_map_init_new(store, relation);
+        rc = store_map_init_new(store, relation, ino);
     }
     if (rc != 0) {
         relation_unref(relation);
@@ -241,7 +241,7 @@ static int ensure_relation(struct content_change *change, const struct inode *in
     if (rel == REL_NONE) {
         return -EBADMSG; /* the record says that there was one already */
     }
-    int rc = store_make_relation(store, inode->ts, rel, &relation);
+    int rc = store_make_relation(store, inode->ts, rel, file->ino, &relation);
     if (rc == 0) {
         rc = view_relation_created(file->view, relation);
     }

@@ -7,6 +7,7 @@
  * Locking: files_lock guards the table, the list of replaced ones, refs and orphan. Opening holds the view's catalog lock shared meanwhile,
  * unlinking holds it exclusively: an inode is either found by the one or found open by the other.
  */
+#include "txn/store_sidecar.h"
 #include "txn/store_txn.h"
 
 #include <assert.h>
@@ -56,6 +57,9 @@ void store_file_free(struct store_file *file)
     }
     old_version_put(file->old);
     free(file->old_inode);
+    if (file->relation != NULL) {
+        store_sidecar_retain(file->store, file->relation);
+    }
     relation_unref(file->relation);
     rwlock_destroy(&file->lock);
     free(file);

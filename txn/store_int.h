@@ -62,6 +62,16 @@ struct store_file {
     struct inode *old_inode;
 };
 
+/* Free maps on the disk (txn/store_sidecar.c). */
+struct sidecars {
+    uint32_t threshold;               /* blocks; tables of more have one */
+    bool unclean;                     /* this life began behind an unclean end */
+    epoch_no from, to;                /* of those that may be believed */
+    _Atomic bool in_doubt;            /* none may be believed in the next life */
+    _Atomic uint64_t changed_dirs[4]; /* a bit for each directory in which one was removed */
+    _Atomic uint64_t written, loaded, ignored, removed;
+};
+
 struct store {
     struct io_device *dev;
     struct diag *diag;
@@ -104,6 +114,8 @@ struct store {
     struct mutex control_lock; /* LOCK_RANK_CONTROL: control, control_failed */
     struct control control;    /* what is in force on disk */
     int control_failed;        /* the first failure to write it, 0: none; it is not written any more */
+
+    struct sidecars sidecars;
 
     struct mutex checkpoint_lock; /* LOCK_RANK_STORE: one checkpoint at a time, durable */
     struct holder *durable;
@@ -315,8 +327,9 @@ int store_file_read_enter(struct store_file *file, uint32_t pins, struct frame_b
 void store_file_read_leave(struct store_file *file, struct frame_budget *budget);
 /* The inode, and file->relation is its relation. The file lock is held exclusively. */
 int store_file_look_locked(struct store_file *file, struct inode *out_inode) WARN_UNUSED;
-/* A new, empty relation with its file and map, that no tree names yet. */
-int store_make_relation(struct store *store, ts_no ts, rel_no rel, struct relation **out_relation) WARN_UNUSED;
+/* A new, empty relation with its file and map, for that inode; no tree names it yet. */
+int store_make_relation(struct store *store, ts_no ts, rel_no rel, ino_no ino,
+                        struct relation **out_relation) WARN_UNUSED;
 /* One that no tree of the view names any more, or ever did: it goes as if it had been dropped. Takes the gate. */
 void store_drop_unnamed_relation(struct view *view, struct relation *relation);
 
@@ -336,7 +349,7 @@ int store_map_rebuild(struct store *store, struct relation *relation, struct vie
 int store_relation_owner(struct view *view, rel_no rel, ino_no first, ino_no *out_owner) WARN_UNUSED;
 /* The same for the catalog; takes the gate exclusively. */
 int store_map_rebuild_catalog(struct store *store) WARN_UNUSED;
-int store_map_init_new(struct store *store, struct relation *relation) WARN_UNUSED;
+int store_map_init_new(struct store *store, struct relation *relation, ino_no ino) WARN_UNUSED;
 
 /* ---- store_pages.c: log records that refer to pages (COW-4) ---- */
 /* Before the record is logged: the relation's pages are written, and will be synced before the log is. */
@@ -363,6 +376,8 @@ int store_ceilings_raise(struct store *store, uint64_t inodes) WARN_UNUSED;
 int store_ceilings_ensure(struct store *store, uint64_t inodes) WARN_UNUSED; /* that many inode numbers at once */
 /* Names the position at which replay starts, of the checkpoint that is in force. */
 int store_control_set_redo(struct store *store, lsn_no redo) WARN_UNUSED;
+/* The checkpoint in force is all there is: nothing was changed since. */
+int store_control_set_clean(struct store *store) WARN_UNUSED;
 int store_thread_start(struct store *store) WARN_UNUSED;
 void store_thread_stop(struct store *store);
 /* For a thread of the store: waits one period. False: the store is closing. */
@@ -393,6 +408,8 @@ int store_snapshots_adopt(struct store *store) WARN_UNUSED;
 void store_snapshots_release(struct store *store, uint64_t changes);
 /* Closes those that may; no lock held. */
 void store_snapshots_close(struct store *store);
+/* No dropped one is left that a checkpoint no longer names. */
+bool store_snapshots_settled(struct store *store);
 void store_snapshots_free(struct store *store);
 int store_snapshot_replay(struct store *store, const struct op_record *record) WARN_UNUSED;
 

@@ -7,6 +7,7 @@
  * retires a block has a map first.
  */
 #include "txn/store_map.h"
+#include "txn/store_sidecar.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -267,7 +268,7 @@ int store_map_ensure(struct store *store, struct relation *relation, struct view
         return 0;
     }
     mutex_lock(&store->map_lock);
-    if (!fsm_is_ready(relation)) {
+    if (!fsm_is_ready(relation) && !store_sidecar_load(store, relation, view, ino)) {
         cow_gate_enter(store->cow);
         rc = build_content_map(store, relation, view, ino);
         cow_gate_leave(store->cow);
@@ -284,8 +285,9 @@ int store_map_rebuild_catalog(struct store *store)
     return rc;
 }
 
-int store_map_init_new(struct store *store, struct relation *relation)
+int store_map_init_new(struct store *store, struct relation *relation, ino_no ino)
 {
+    relation_set_first_ino(relation, ino);
     if (!store->recovering) {
         return fsm_init_empty(relation);
     }

@@ -14,6 +14,7 @@
  * catalog agree for whoever holds that.
  */
 #include "txn/store_open.h"
+#include "txn/store_sidecar.h"
 
 #include "base/plant.h"
 #include "base/array.h"
@@ -496,8 +497,9 @@ static int rebuild_table(struct store *store, const struct seen_table *table)
     if (rc == 0) {
         rwlock_lock_exclusive(&file->lock);
         struct relation *relation = file->relation;
-        if (relation != NULL && relation_number(relation) == table->rel && fsm_is_ready(relation)) {
-            rc = store_map_rebuild(store, relation, store_live(store), file->ino);
+        if (relation != NULL && relation_number(relation) == table->rel) {
+            store_sidecar_forget(store, relation);
+            rc = fsm_is_ready(relation) ? store_map_rebuild(store, relation, store_live(store), file->ino) : 0;
         }
         rwlock_unlock_exclusive(&file->lock);
         frame_budget_release(&budget);
@@ -532,6 +534,7 @@ static void close_snapshot(struct store *store, struct store_snapshot *snapshot)
         rc = rebuild_all(store, &seen);
     }
     if (rc != 0) {
+        store_sidecars_doubt(store);
         diag_log(store->diag, DIAG_WARNING, "%s: space of a dropped snapshot is not free before the next start: %s",
                  store->dir, strerror(-rc));
     }
@@ -553,6 +556,17 @@ static struct store_snapshot *take_closable(struct store *store)
     }
     mutex_unlock(&store->snapshots_lock);
     return snapshot;
+}
+
+bool store_snapshots_settled(struct store *store)
+{
+    bool settled = true;
+    mutex_lock(&store->snapshots_lock);
+    for (const struct store_snapshot *snapshot = store->snapshots; snapshot != NULL; snapshot = snapshot->next) {
+        settled = settled && !snapshot->dropped;
+    }
+    mutex_unlock(&store->snapshots_lock);
+    return settled;
 }
 
 void store_snapshots_close(struct store *store)

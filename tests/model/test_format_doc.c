@@ -2,6 +2,7 @@
  * tests/model/test_format_doc.c - docs/FORMAT.md says what the headers say: offset and size of every field of every
  * disk structure. Run from the repository's root.
  */
+#include "fsm/sidecar_format.h"
 #include "table/catalog_format.h"
 #include "table/content_format.h"
 #include "txn/control_format.h"
@@ -112,9 +113,26 @@ static const struct field fields[] = {
     FIELD(control_slot, name_bits),
     FIELD(control_slot, timeline),
     FIELD(control_slot, reserved),
+    FIELD(control_slot, fsm_threshold),
+    FIELD(control_slot, sidecar_threshold),
+    FIELD(control_slot, sidecar_epoch),
     FIELD(control_slot, commits),
     FIELD(control_slot, inode_count),
     FIELD(control_slot, checksum),
+    FIELD(sidecar_header, magic),
+    FIELD(sidecar_header, version),
+    FIELD(sidecar_header, blocks),
+    FIELD(sidecar_header, store_id),
+    FIELD(sidecar_header, rel),
+    FIELD(sidecar_header, first_ino),
+    FIELD(sidecar_header, epoch),
+    FIELD(sidecar_header, root),
+    FIELD(sidecar_header, root_bytes),
+    FIELD(sidecar_header, root_leaves),
+    FIELD(sidecar_header, used),
+    FIELD(sidecar_header, root_height),
+    FIELD(sidecar_header, reserved),
+    FIELD(sidecar_header, checksum),
     FIELD(log_segment_header, magic),
     FIELD(log_segment_header, version),
     FIELD(log_segment_header, segment_size),

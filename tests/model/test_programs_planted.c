@@ -26,7 +26,7 @@
 
 #define SECONDS_MAX 120u
 
-static const char *const programs[] = {"test_archive", "test_transactions", "test_list_append_threads",
+static const char *const programs[] = {"test_sidecars", "test_archive", "test_transactions", "test_list_append_threads",
                                        "test_txn_random"};
 
 /* In the child. */

@@ -20,7 +20,9 @@ void txn_rig_open(struct txn_rig *rig)
                                           .diag = &rig->diag,
                                           .dir = TXN_RIG_DIR,
                                           .bulk_min_bytes = 8 * BLOCK_SIZE,
-                                          .compact_piece_blocks = 3};
+                                          .compact_piece_blocks = 3,
+                                          .fsm_threshold_given = rig->threshold_given,
+                                          .fsm_threshold = rig->fsm_threshold};
     assert_int_equal(store_open(&options, &rig->store, NULL), 0);
 }
 

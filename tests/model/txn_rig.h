@@ -17,6 +17,8 @@ struct txn_rig {
     struct io_device *dev;
     struct diag diag;
     struct store *store;
+    bool threshold_given; /* for txn_rig_open */
+    uint32_t fsm_threshold;
 };
 
 /* At the start of a case. */

@@ -44,6 +44,9 @@ static int rig_setup(void **state)
         .name_seed = 42,
         .name_bits = 47,
         .clean = true,
+        .fsm_threshold = 13,
+        .sidecar_threshold = 14,
+        .sidecar_epoch = 15,
         .inode_count = 12,
     };
     assert_int_equal(control_create(rig.dev, "/d", &rig.control), 0);
@@ -87,6 +90,9 @@ static void control_reads_back_every_field(void **state)
     assert_int_equal(got.name_seed, 42);
     assert_int_equal(got.name_bits, 47);
     assert_true(got.clean);
+    assert_int_equal(got.fsm_threshold, 13);
+    assert_int_equal(got.sidecar_threshold, 14);
+    assert_int_equal(got.sidecar_epoch, 15);
     assert_int_equal(got.inode_count, 12);
 }
 
