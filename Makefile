@@ -74,7 +74,7 @@ CRASH_OBJ := $(filter-out $(B)/tests/crash/test_%.o,$(call obj_of,tests/crash))
 SOURCES   := $(wildcard $(addsuffix /*.c,$(MODULES) tools bench tests/lib tests/model tests/crash tests/mount tests/unit/*))
 HEADERS   := $(wildcard $(addsuffix /*.h,$(MODULES) tools bench tests/lib tests/model tests/crash tests/mount tests/unit/*))
 
-.PHONY: all build libs objects mount-helpers bench-programs help check check-long check-build lint fmt bench install man clean
+.PHONY: all build libs objects mount-helpers bench-programs help check check-long long-packages check-build lint fmt bench install man clean
 .DELETE_ON_ERROR:
 all: build
 build: $(B)/tblfs
@@ -196,7 +196,9 @@ check:
 
 check-long: export LONG := 1
 check-long: export SECONDS_LONG ?= 600
-check-long: check
+check-long: long-packages check
+long-packages: # what is not there is skipped
+	-@mountscripts/deps long
 
 check-build:
 ifeq ($(ONE_BUILD),1)
