@@ -87,6 +87,14 @@ struct fusefs_compact_options {
 /* Compacts tables, one after the other, and says of each what it was and is. Returns an exit status, as above. */
 int fusefs_compact(const struct fusefs_compact_options *options);
 
+struct fusefs_backup_options {
+    const char *mount_point;
+    const char *destination; /* a directory, made or empty; "-": stdout */
+    uint64_t rate_bytes;     /* a second; 0: as fast as it goes */
+};
+/* Copies a base of a mounted store. Returns an exit status, as above. */
+int fusefs_backup(const struct fusefs_backup_options *options);
+
 #define FUSEFS_EXIT_CONFLICT 75 /* others changed what the transaction changed */
 #define FUSEFS_EXIT_CANCELED 76 /* the daemon had aborted it */
 

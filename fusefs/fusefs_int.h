@@ -103,6 +103,7 @@ struct handle {
     size_t text_size;
     struct store_compact *compact; /* of the table, under way; NULL: none */
     _Atomic bool compact_busy;     /* a request goes on with it */
+    struct store_backup *backup;   /* virtual: a checkpoint that is kept as long as it is open; NULL: none */
     struct handle *prev, *next;    /* fs->handles */
 };
 

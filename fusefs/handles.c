@@ -195,6 +195,7 @@ void handle_close(struct fusefs *fs, struct handle *handle)
         append_guard_close_read_write(&handle->open->guard);
     if (handle->open != NULL)
         open_file_unuse(fs, handle->node_id);
+    store_backup_end(handle->backup);
     free(handle->text);
     free(handle);
 }

@@ -8,6 +8,8 @@
  *   commits       each commit of this life (the last 10,000), newest last
  *   holders       what keeps old versions; pid: who has a replaced table open, else empty
  *   progress      each job that is under way in the background, oldest first; total 0: not known
+ *   archive       what keeps the log's segments, what was archived last, what failed; empty without an archive
+ *   backup        which checkpoint is kept for as long as this is open, for `tblfs backup` (no table: the begin of a manifest)
  *   cache         the page cache
  *   buffers       what the cache holds of each relation, and how often its pages were used lately (0: goes first)
  *   buffers_summary   pages by how often they were used
@@ -27,6 +29,7 @@
 #include "fusefs/metrics.h"
 #include "fusefs/tables.h"
 #include "fusefs/transactions.h"
+#include "txn/base.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -355,6 +358,19 @@ static int write_archive(struct fusefs *fs, void *arg, FILE *out)
     return 0;
 }
 
+/* `tblfs backup` reads it. */
+static int write_backup(struct fusefs *fs, void *arg, FILE *out)
+{
+    struct store_backup **backup = arg;
+    char text[BASE_HEADER_SIZE];
+    const int rc = store_backup_begin(fs->store, backup);
+    if (rc != 0)
+        return rc;
+    base_header_print(store_backup_header(*backup), text);
+    fprintf(out, "%sdata_dir\t%s\n", text, fs->options->data_dir);
+    return 0;
+}
+
 static const struct table tables[] = {
     {"status", 0444, TABLE_VALUES, write_status},
     {"sweeps", 0444,
@@ -372,6 +388,7 @@ static const struct table tables[] = {
      write_transactions},
     {"commits", 0444, "number\tlsn\ttime\tname\tuid\tpid\ttables\tbytes", write_commits},
     {"archive", 0444, TABLE_VALUES, write_archive},
+    {"backup", 0400, NULL, write_backup},
     {"holders", 0444, "kind\tepoch\tpid", write_holders},
     {"progress", 0444, "kind\twhat\tdone\ttotal\tunit\tseconds", write_progress},
     {"relations", 0400, "relation\tinode\tpath\tblocks\tlive_blocks\tbytes\tfill\tsidecar\tfree_blocks",
@@ -384,6 +401,7 @@ static const struct table_directory directory = {
     .parent_st_ino = INO_ROOT,
     .tables = tables,
     .count = ARRAY_COUNT(tables),
+    .keeper = "backup",
 };
 
 /* ---- as files ---- */

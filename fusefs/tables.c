@@ -125,10 +125,16 @@ static int open_table(struct fusefs *fs, const struct table_directory *dir, cons
         return -ESTALE;
     if ((fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC) != 0)
         return -EROFS;
-    int rc = table_text(fs, &dir->tables[node->ino - dir->ino - 1], dir->arg, &text, &size);
+    const struct table *table = &dir->tables[node->ino - dir->ino - 1];
+    const bool keeps = dir->keeper != NULL && strcmp(dir->keeper, table->name) == 0;
+    struct store_backup *backup = NULL;
+    int rc = table_text(fs, table, keeps ? &backup : dir->arg, &text, &size);
     if (rc == 0)
         rc = handle_open_text(fs, node->id, text, size, &handle);
+    if (rc != 0)
+        store_backup_end(backup);
     if (rc == 0) {
+        handle->backup = backup;
         fi->fh = (uintptr_t)handle;
         fi->direct_io = 1;
         fi->noflush = 1;

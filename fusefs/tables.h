@@ -28,6 +28,8 @@ struct table_directory {
     const struct table *tables;
     size_t count;
     void *arg; /* of write */
+    /* Name of the one whose write gets a struct store_backup ** instead, to be filled: that lives as long as the file is open. NULL: none. */
+    const char *keeper;
 };
 
 /* For the functions of a virtual kind; each answers. */

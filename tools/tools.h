@@ -24,6 +24,7 @@ struct tool {
 };
 
 extern const struct tool tool_abort;
+extern const struct tool tool_backup;
 extern const struct tool tool_check;
 extern const struct tool tool_commit;
 extern const struct tool tool_compact;
@@ -37,6 +38,7 @@ extern const struct tool tool_status;
 extern const struct tool tool_top;
 extern const struct tool tool_txn;
 extern const struct tool tool_umount;
+extern const struct tool tool_verify;
 extern const struct tool tool_version;
 
 /* NULL: no such tool. */

@@ -268,6 +268,7 @@ struct checkpoint {
     uint64_t inode_count;
     uint64_t commits;
     bool clean;
+    struct holder **held; /* a second holder of the same version; NULL: none is wanted */
 };
 
 static void set_checkpoint(struct store *store, struct control *control, void *arg)
@@ -295,8 +296,14 @@ static int fork_checkpoint(struct store *store, struct checkpoint *checkpoint)
     checkpoint->changes = atomic_load(&store->changes);
     checkpoint->inode_count =
         atomic_load(&store->inode_count); /* not later: replay counts what comes behind the fork */
-    const int rc = cow_fork_locked(store->cow, HOLDER_CHECKPOINT, &checkpoint->fork);
+    int rc = cow_fork_locked(store->cow, HOLDER_CHECKPOINT, &checkpoint->fork);
+    if (rc == 0 && checkpoint->held != NULL) {
+        rc = cow_fork_locked(store->cow, HOLDER_BACKUP, checkpoint->held); /* shares its epoch */
+    }
     cow_gate_open(store->cow);
+    if (rc != 0 && checkpoint->fork != NULL) {
+        cow_holder_close(store->cow, checkpoint->fork);
+    }
     return rc;
 }
 
@@ -368,12 +375,12 @@ static void release_previous(struct store *store, const struct checkpoint *check
     (void)reserve_rc; /* then there is no room yet, and whoever needs some is told */
 }
 
-int store_checkpoint_locked(struct store *store, bool clean)
+static int checkpoint_take(struct store *store, struct checkpoint checkpoint)
 {
     mutex_assert_held(&store->checkpoint_lock);
-    struct checkpoint checkpoint = {.clean = clean};
     int rc = store_check_writable(store);
-    if (rc != 0 || (atomic_load(&store->changes) == store->durable_changes && !clean)) {
+    if (rc != 0 ||
+        (atomic_load(&store->changes) == store->durable_changes && !checkpoint.clean && checkpoint.held == NULL)) {
         return rc;
     }
     store_sweep_dead(store, SWEEP_CHECKPOINT);
@@ -389,6 +396,23 @@ int store_checkpoint_locked(struct store *store, bool clean)
     store->deferred_at_checkpoint = stats.deferred;
     store->last_checkpoint_ns = io_monotonic_ns(store->dev);
     atomic_fetch_add(&store->checkpoints, rc == 0 ? 1 : 0);
+    return rc;
+}
+
+int store_checkpoint_locked(struct store *store, bool clean)
+{
+    return checkpoint_take(store, (struct checkpoint){.clean = clean});
+}
+
+int store_checkpoint_held(struct store *store, struct holder **out_holder)
+{
+    struct holder *held = NULL;
+    const int rc = checkpoint_take(store, (struct checkpoint){.held = &held});
+    if (rc != 0 && held != NULL) {
+        cow_holder_close(store->cow, held);
+    } else if (rc == 0) {
+        *out_holder = held;
+    }
     return rc;
 }
 

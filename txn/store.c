@@ -350,15 +350,25 @@ static int store_free(struct store *store)
     return rc;
 }
 
-static int open_all(struct store *store, const struct store_options *options, pid_t *out_holder)
+/* Learns which checkpoint is in force, and locks the directory. */
+static int take_control(struct store *store, const struct store_options *options, pid_t *out_holder)
 {
+    if (options->pinned != NULL) {
+        store->control = *options->pinned;
+        store->control.clean = true; /* what was logged behind it is not its business */
+        store->read_only = true;
+        return 0;
+    }
     int rc = read_control(store);
     if (rc == 0) {
         rc = lock_take(store, out_holder);
     }
-    if (rc == 0) {
-        rc = read_control(store); /* again: now nobody else changes it */
-    }
+    return rc == 0 ? read_control(store) : rc; /* again: now nobody else changes it */
+}
+
+static int open_all(struct store *store, const struct store_options *options, pid_t *out_holder)
+{
+    int rc = take_control(store, options, out_holder);
     if (rc == 0) {
         rc = open_engine(store, options);
     }

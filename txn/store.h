@@ -22,6 +22,8 @@
 #include "txn/archive.h"
 #include "txn/log.h"
 
+struct base_header;
+struct control;
 struct store;
 struct store_file; /* an open inode of one view */
 
@@ -40,6 +42,8 @@ struct store_options {
     bool fsm_threshold_given;        /* else that of the data directory */
     uint32_t fsm_threshold;          /* blocks of its live tree above which a table gets a sidecar */
     bool read_only;
+    const struct control
+        *pinned; /* read-only, as of this checkpoint, which whoever has the store open keeps; NULL: as it is */
     const struct archive_target *archive; /* where finished segments of the log go; copied; NULL: nowhere */
     uint64_t archive_timeout_ms;     /* one that is not full goes there too after that time; 0: only at a clean close */
     struct store_progress *progress; /* told how far opening is; NULL: nobody watches */
@@ -408,6 +412,13 @@ struct store_space {
     uint64_t free_inodes;
 };
 int store_space(struct store *store, struct store_space *out_space) WARN_UNUSED;
+
+/* Takes a checkpoint, and keeps it until the end, whatever happens: for who copies it from the data directory (txn/base.h). Header: what it is a
+ * copy of. End ignores NULL. */
+struct store_backup;
+int store_backup_begin(struct store *store, struct store_backup **out_backup) WARN_UNUSED;
+const struct base_header *store_backup_header(const struct store_backup *backup);
+void store_backup_end(struct store_backup *backup);
 
 /* Takes a checkpoint now and waits for it. */
 int store_checkpoint(struct store *store) WARN_UNUSED;

@@ -366,6 +366,8 @@ int store_recovery_add_pages(struct store *store, struct block_set *set, bool *o
 
 /* ---- checkpoint.c ---- */
 int store_checkpoint_locked(struct store *store, bool clean) WARN_UNUSED;
+/* The same, also when nothing has changed, with a holder of the same version that the caller closes. checkpoint_lock held. */
+int store_checkpoint_held(struct store *store, struct holder **out_holder) WARN_UNUSED;
 /* Drops the pages of dead relations in one sweep. */
 void store_sweep_dead(struct store *store, enum store_sweep_cause cause);
 /* The same at the end of a transaction, or for what was unlinked. Left to the checkpoint or the check that is under way. */
@@ -410,6 +412,8 @@ void store_snapshots_release(struct store *store, uint64_t changes);
 void store_snapshots_close(struct store *store);
 /* No dropped one is left that a checkpoint no longer names. */
 bool store_snapshots_settled(struct store *store);
+/* One more use of every snapshot that a checkpoint may name; give each back with store_snapshot_put. *out_list is malloc'd. */
+int store_snapshots_keep(struct store *store, struct store_snapshot ***out_list, size_t *out_count) WARN_UNUSED;
 void store_snapshots_free(struct store *store);
 int store_snapshot_replay(struct store *store, const struct op_record *record) WARN_UNUSED;
 

@@ -388,6 +388,29 @@ void store_snapshot_put(struct store_snapshot *snapshot)
     mutex_unlock(&store->snapshots_lock);
 }
 
+int store_snapshots_keep(struct store *store, struct store_snapshot ***out_list, size_t *out_count)
+{
+    size_t count = 0;
+    mutex_lock(&store->snapshots_lock);
+    for (const struct store_snapshot *snapshot = store->snapshots; snapshot != NULL; snapshot = snapshot->next) {
+        count++;
+    }
+    struct store_snapshot **list = malloc((count + 1) * sizeof list[0]);
+    count = 0;
+    for (struct store_snapshot *snapshot = store->snapshots; snapshot != NULL && list != NULL;
+         snapshot = snapshot->next) {
+        snapshot->refs++;
+        list[count++] = snapshot;
+    }
+    mutex_unlock(&store->snapshots_lock);
+    if (list == NULL) {
+        return -ENOMEM;
+    }
+    *out_list = list;
+    *out_count = count;
+    return 0;
+}
+
 struct view *store_snapshot_view(struct store_snapshot *snapshot)
 {
     return snapshot->view;

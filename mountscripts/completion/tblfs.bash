@@ -36,7 +36,7 @@ _tblfs() {
     elif [[ $word == -* ]]; then
         words=$(_tblfs_switches "$command")
     else
-        case $command in umount | txn | snapshot | settings) words=$(_tblfs_mounts) ;; esac
+        case $command in umount | txn | snapshot | settings | backup) words=$(_tblfs_mounts) ;; esac
     fi
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
     if [ "${#COMPREPLY[@]}" -eq 0 ] && [ "$previous" != -o ]; then
