@@ -15,7 +15,7 @@
 enum compact_state { COMPACT_GOES_ON, COMPACT_DONE, COMPACT_NOT_NEEDED, COMPACT_FAILED };
 
 struct compact_shape {
-    uint64_t file_blocks, leaves, leaf_bytes, leaf_capacity_bytes, runs; /* as struct store_shape */
+    uint64_t file_blocks, leaves, least_leaves, runs; /* as struct store_shape */
 };
 
 struct compact_exchange {

@@ -83,7 +83,7 @@ static const char *reason_of_failure(int error)
 
 static unsigned percent(const struct compact_shape *shape)
 {
-    return shape->leaf_capacity_bytes == 0 ? 100 : (unsigned)(shape->leaf_bytes * 100 / shape->leaf_capacity_bytes);
+    return shape->leaves == 0 ? 100 : (unsigned)(shape->least_leaves * 100 / shape->leaves);
 }
 
 static void say_done(const struct compacter *compacter, const char *path, const struct compact_exchange *exchange)

@@ -39,6 +39,7 @@ struct fusefs_options {
     bool read_only;
     bool no_exec;
     bool synchronous; /* every write is an fsync too */
+    bool no_compact;  /* only when asked for */
     bool debug;
     uint8_t sources[FUSEFS_SETTINGS_MAX]; /* of each setting: enum setting_source */
     bool foreground;

@@ -16,8 +16,7 @@ static struct compact_shape shape_of(const struct store_shape *shape)
 {
     return (struct compact_shape){.file_blocks = shape->file_blocks,
                                   .leaves = shape->leaves,
-                                  .leaf_bytes = shape->leaf_bytes,
-                                  .leaf_capacity_bytes = shape->leaf_capacity_bytes,
+                                  .least_leaves = shape->least_leaves,
                                   .runs = shape->runs};
 }
 
@@ -58,10 +57,8 @@ static void go_on(struct fusefs *fs, struct handle *handle, struct compact_excha
     if (rc == 0) {
         fill_info(handle, exchange);
         const struct compact_shape *lies = &exchange->before;
-        const struct store_shape shape = {.leaves = lies->leaves,
-                                          .leaf_bytes = lies->leaf_bytes,
-                                          .leaf_capacity_bytes = lies->leaf_capacity_bytes,
-                                          .runs = lies->runs};
+        const struct store_shape shape = {
+            .leaves = lies->leaves, .least_leaves = lies->least_leaves, .runs = lies->runs};
         if (begins && exchange->always == 0 && store_shape_is_orderly(&shape)) {
             exchange->state = COMPACT_NOT_NEEDED;
             handle_end_compaction(handle);

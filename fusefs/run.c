@@ -298,6 +298,7 @@ static int open_store(struct fusefs *fs, int report_fd)
         .checkpoint_log_bytes = fs->options->checkpoint_log_bytes,
         .fsm_threshold_given = setting_is_given(fs->options, "fsm_threshold"),
         .fsm_threshold = (uint32_t)fs->options->fsm_threshold,
+        .compact_auto = !fs->options->no_compact,
         .read_only = fs->options->read_only,
     };
     if (mount_archive_init(&fs->archive, fs->options, &fs->log.diag))

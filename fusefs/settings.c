@@ -78,6 +78,9 @@ static const struct setting settings[] = {
     {"sync", SETTING_SWITCH, MEMBER(synchronous), "async", "switch", NULL, 0, 0, 1,
      "make every write durable before it returns"},
     {"noexec", SETTING_SWITCH, MEMBER(no_exec), "exec", "switch", NULL, 0, 0, 1, "let no program on it run"},
+    {"nocompact", SETTING_SWITCH, MEMBER(no_compact), "compact", "switch", NULL, 0, 0, 1,
+     "leave tables as they are that lie scattered or half empty in their files; else they are compacted when it is "
+     "quiet"},
     {"debug", SETTING_SWITCH, MEMBER(debug), NULL, "switch", NULL, 0, 0, 1, "log more"},
 };
 _Static_assert(ARRAY_COUNT(settings) <= FUSEFS_SETTINGS_MAX, "struct fusefs_options has room for each one's source");

@@ -126,12 +126,16 @@ int content_count_blocks(struct relation *relation, const struct content_root *r
 struct content_shape {
     uint64_t seen_bytes; /* of the content, holes too: where the next look starts */
     uint64_t leaves, leaf_bytes;
+    uint64_t least_leaves;  /* that the bytes between holes need: in the stretches that have ended */
+    uint64_t stretch_bytes; /* of the stretch that has not */
     uint64_t runs;   /* of leaves that follow each other in the file: reading all of them in order jumps so often */
     block_no behind; /* the last leaf's block + 1 */
 };
 /* Adds the next `span` bytes of content to it (all zero at first), by reading inner pages only. */
 int content_add_shape(struct relation *relation, const struct content_root *root, uint64_t span,
                       struct content_shape *shape) WARN_UNUSED;
+/* Leaves that would do for what was seen. */
+uint64_t content_shape_least_leaves(const struct content_shape *shape);
 
 /* Lists every page of the tree in `list` (for a drop of all blocks: truncate to zero of a small table). */
 int content_retire_all(struct relation *relation, const struct content_root *root,

@@ -187,6 +187,7 @@ static int shape_leaves(void *arg, const struct tree_entry *entries, unsigned co
         shape->runs += shape->leaves == 0 || block != shape->behind;
         shape->leaves++;
         shape->leaf_bytes += entries[i].bytes;
+        shape->stretch_bytes += entries[i].bytes;
         shape->behind = block + 1;
         shape->seen_bytes = start;
     }
@@ -196,9 +197,16 @@ static int shape_leaves(void *arg, const struct tree_entry *entries, unsigned co
 static int shape_hole(void *arg, uint64_t start, uint64_t bytes)
 {
     struct content_shape *shape = arg;
+    shape->least_leaves = content_shape_least_leaves(shape);
+    shape->stretch_bytes = 0;
     if (start + bytes > shape->seen_bytes)
         shape->seen_bytes = start + bytes;
     return 0;
+}
+
+uint64_t content_shape_least_leaves(const struct content_shape *shape)
+{
+    return shape->least_leaves + (shape->stretch_bytes + PAGE_PAYLOAD_SIZE - 1) / PAGE_PAYLOAD_SIZE;
 }
 
 int content_add_shape(struct relation *relation, const struct content_root *root, uint64_t span,

@@ -12,6 +12,7 @@
  * Locking: checkpoint_lock (LOCK_RANK_STORE) for all of it; writers are stopped by the gate for the fork alone.
  */
 #include "txn/store_archive.h"
+#include "txn/store_compact_auto.h"
 #include "txn/store_sidecar.h"
 #include "txn/store_txn.h"
 
@@ -475,6 +476,10 @@ int store_thread_start(struct store *store)
         rc = pthread_create(&store->log_thread, NULL, store_log_thread, store);
         store->log_thread_runs = rc == 0;
     }
+    if (rc == 0 && store->compact_auto) {
+        rc = pthread_create(&store->compact_thread, NULL, store_compact_thread, store);
+        store->compact_thread_runs = rc == 0;
+    }
     if (rc == 0 && store->archive != NULL) {
         rc = pthread_create(&store->archive_thread, NULL, store_archive_thread, store);
         store->archive_thread_runs = rc == 0;
@@ -498,9 +503,13 @@ void store_thread_stop(struct store *store)
     if (store->archive_thread_runs) {
         (void)pthread_join(store->archive_thread, NULL);
     }
+    if (store->compact_thread_runs) {
+        (void)pthread_join(store->compact_thread, NULL);
+    }
     store->thread_runs = false;
     store->log_thread_runs = false;
     store->archive_thread_runs = false;
+    store->compact_thread_runs = false;
 }
 
 void store_step(struct store *store)
@@ -510,5 +519,6 @@ void store_step(struct store *store)
     if (!store->read_only) {
         store_log_step(store);
         store_archive_step(store);
+        (void)store_compact_one_quiet(store);
     }
 }

@@ -8,6 +8,7 @@
  * Opening writes a control slot with new ceilings before anything else, so that no number of an earlier life is used
  * again (STORE-5).
  */
+#include "txn/store_compact_auto.h"
 #include "txn/store_open.h"
 #include "txn/store_sidecar.h"
 
@@ -28,6 +29,7 @@
 #define DEFAULT_CHECKPOINT_INTERVAL_MS 60000u
 #define DEFAULT_BULK_MIN_BYTES         (UINT64_C(512) << 10)
 #define DEFAULT_COMPACT_PIECE_BLOCKS   64u
+#define DEFAULT_COMPACT_QUIET_MS       10000u
 #define DEFAULT_CHECKPOINT_LOG_BYTES   (UINT64_C(256) << 20)
 
 /* ---- pieces shared with mkfs ---- */
@@ -272,6 +274,9 @@ static struct store *store_make(const struct store_options *options)
     store->log_segment_size = options->log_segment_size;
     store->compact_piece_blocks =
         options->compact_piece_blocks != 0 ? options->compact_piece_blocks : DEFAULT_COMPACT_PIECE_BLOCKS;
+    store->compact_auto = options->compact_auto && !options->read_only;
+    store->compact_quiet_ns =
+        (options->compact_quiet_ms != 0 ? options->compact_quiet_ms : DEFAULT_COMPACT_QUIET_MS) * UINT64_C(1000000);
     store->bulk_min_bytes = options->bulk_min_bytes != 0 ? options->bulk_min_bytes : DEFAULT_BULK_MIN_BYTES;
     if (options->archive != NULL && !PLANT(ARCHIVE_WITHOUT_BYTES)) {
         store->bulk_min_bytes = UINT64_MAX; /* the archive has the log alone */
@@ -282,6 +287,7 @@ static struct store *store_make(const struct store_options *options)
     mutex_init(&store->files_lock, LOCK_RANK_FILE_TABLE);
     mutex_init(&store->sweeps_lock, LOCK_RANK_LEAF);
     mutex_init(&store->jobs_lock, LOCK_RANK_LEAF);
+    mutex_init(&store->compact_lock, LOCK_RANK_LEAF);
     mutex_init(&store->referenced_lock, LOCK_RANK_LEAF);
     mutex_init(&store->snapshots_lock, LOCK_RANK_SNAPSHOTS);
     mutex_init(&store->txns_lock, LOCK_RANK_SNAPSHOTS);
@@ -338,6 +344,8 @@ static int store_free(struct store *store)
     mutex_destroy(&store->files_lock);
     mutex_destroy(&store->sweeps_lock);
     mutex_destroy(&store->jobs_lock);
+    store_compact_notes_free(store);
+    mutex_destroy(&store->compact_lock);
     mutex_destroy(&store->referenced_lock);
     mutex_destroy(&store->snapshots_lock);
     mutex_destroy(&store->txns_lock);

@@ -37,6 +37,8 @@ struct store_options {
     uint32_t checkpoint_interval_ms; /* 0: 60,000 */
     uint64_t checkpoint_log_bytes;   /* log volume that brings a checkpoint; 0: 256 MiB */
     uint64_t bulk_min_bytes;         /* appends from this size on are logged by reference (COW-4); 0: 512 KiB */
+    bool compact_auto;               /* tables that lie badly are compacted, in the background or by store_step */
+    uint32_t compact_quiet_ms;       /* when they were not changed for so long; 0: 10,000 */
     uint32_t compact_piece_blocks;   /* that a compaction copies at a time, in a small cache fewer; 0: 64 */
     uint32_t log_segment_size;       /* of a store that is always opened with it (tests); 0: 16 MiB */
     bool fsm_threshold_given;        /* else that of the data directory */
@@ -217,9 +219,9 @@ int store_sync_async(struct store *store, void (*done)(void *arg, int rc), void 
 /* How a table lies in its file. */
 struct store_shape {
     uint64_t file_blocks;
-    uint64_t leaves; /* blocks that hold its bytes */
-    uint64_t leaf_bytes, leaf_capacity_bytes;
-    uint64_t runs; /* of leaves that follow each other in the file */
+    uint64_t leaves;       /* blocks that hold its bytes */
+    uint64_t least_leaves; /* as many would do */
+    uint64_t runs;         /* of leaves that follow each other in the file */
 };
 int store_file_get_shape(struct store_file *file, struct store_shape *out_shape) WARN_UNUSED;
 /* There is next to nothing that a compaction could improve. */

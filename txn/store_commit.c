@@ -8,6 +8,7 @@
  * inode that was dropped is either found open, and lives on without a name, or can be opened by nobody.
  */
 #include "txn/publish.h"
+#include "txn/store_compact_auto.h"
 
 #include "base/array.h"
 #include "base/plant.h"
@@ -257,6 +258,16 @@ static int reserve(struct commit *commit)
                              &commit->publish.budget);
 }
 
+/* Their content is that of the transaction, wherever its blocks lie. */
+static void note_written(const struct commit *commit)
+{
+    for (const struct txn_inode *inode = commit->txn->set.inodes; inode != NULL; inode = inode->hh.next) {
+        if (inode->content) {
+            store_compact_note(commit->store, inode->twin != INO_NONE ? inode->twin : inode->ino);
+        }
+    }
+}
+
 /* Whoever reads what was replaced started before the swap and is through when its file lock was held exclusively once. */
 static void wait_for_readers(struct commit *commit)
 {
@@ -418,6 +429,7 @@ int store_txn_commit(struct store_txn *txn, struct store_changes *out_changes)
             rc = make_durable(&commit);
             destroy_closed_orphans(&commit);
             wait_for_readers(&commit);
+            note_written(&commit);
         }
         end_try(&commit);
     } while (!commit.swapped && wants_another_try(&commit, rc, &retry));

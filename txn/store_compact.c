@@ -73,9 +73,8 @@ int store_file_get_shape(struct store_file *file, struct store_shape *out_shape)
         }
         found = (struct store_shape){.file_blocks = blocks,
                                      .leaves = shape.leaves,
-                                     .leaf_bytes = shape.leaf_bytes,
-                                     .runs = shape.runs,
-                                     .leaf_capacity_bytes = shape.leaves * PAGE_PAYLOAD_SIZE};
+                                     .least_leaves = content_shape_least_leaves(&shape),
+                                     .runs = shape.runs};
         store_file_read_leave(file, &budget);
     }
     if (rc == 0) {
@@ -86,8 +85,8 @@ int store_file_get_shape(struct store_file *file, struct store_shape *out_shape)
 
 bool store_shape_is_orderly(const struct store_shape *shape)
 {
-    const bool is_full = shape->leaf_capacity_bytes - shape->leaf_bytes <= shape->leaf_capacity_bytes / 10 + BLOCK_SIZE;
-    return is_full && shape->runs <= 2 + shape->leaves / 32; /* now and then an inner page lies between */
+    return shape->leaves - shape->least_leaves <= 1 + shape->leaves / 10 &&
+           shape->runs <= 2 + shape->leaves / 32; /* now and then an inner page lies between */
 }
 
 /* ---- begin and end ---- */

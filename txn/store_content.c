@@ -9,6 +9,7 @@
  *   cut to 0                 more than a page of bytes: the whole relation goes (COW-5); else its blocks go
  */
 #include "txn/publish.h"
+#include "txn/store_compact_auto.h"
 
 #include "base/plant.h"
 
@@ -447,6 +448,9 @@ static int change_under_gate(struct op_run *run, const struct content_change *ch
     run->op.offset_bytes = change->offset;
     run->op.size_bytes = change->size;
     rc = op_finish(run);
+    if (rc == 0 && run->view->kind == VIEW_LIVE && inode.rewrite_epoch == inode.change_epoch) {
+        store_compact_note(run->store, inode.ino);
+    }
     if (rc == 0 && drop) {
         relation_unref(change->file->relation);
         change->file->relation = NULL;

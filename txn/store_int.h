@@ -93,6 +93,8 @@ struct store {
     struct archive *archive; /* NULL: there is none */
     uint32_t log_segment_size;
     uint32_t compact_piece_blocks;
+    bool compact_auto;
+    uint64_t compact_quiet_ns;
     uint64_t bulk_min_bytes;         /* appends from this size on are logged by reference */
     uint64_t checkpoint_log_bytes;   /* log volume that brings a checkpoint */
     struct store_progress *progress; /* of opening; NULL: nobody watches */
@@ -152,8 +154,10 @@ struct store {
     _Atomic uint64_t root_swaps;     /* commits of this life: an inode read before one may be another behind it */
     struct commit_list *commit_list;
 
-    struct mutex referenced_lock;  /* LOCK_RANK_LEAF */
-    struct referenced *referenced; /* relations that the log refers to pages of (COW-4) */
+    struct mutex compact_lock;          /* LOCK_RANK_LEAF */
+    struct compact_note *compact_notes; /* tables to be looked at: txn/store_compact_auto.c */
+    struct mutex referenced_lock;       /* LOCK_RANK_LEAF */
+    struct referenced *referenced;      /* relations that the log refers to pages of (COW-4) */
     size_t referenced_count, referenced_capacity;
     bool recovery_by_value;                /* PAGES-5: the record that is being replayed is not vouched for */
     struct recovery_pages *recovery_pages; /* while recovering: what the log refers to */
@@ -161,8 +165,8 @@ struct store {
     _Atomic uint64_t operations[64];
     _Atomic uint64_t checkpoints, checkpoint_pages, blocks_trimmed;
 
-    pthread_t thread, log_thread, archive_thread;
-    bool thread_runs, log_thread_runs, archive_thread_runs;
+    pthread_t thread, log_thread, archive_thread, compact_thread;
+    bool thread_runs, log_thread_runs, archive_thread_runs, compact_thread_runs;
     struct mutex thread_lock; /* LOCK_RANK_LEAF */
     struct condvar thread_wake, sync_wake;
     bool thread_stop;

@@ -203,7 +203,7 @@ static void check_shape(struct rig *rig)
 {
     struct store_compact_info info;
     store_compact_get_info(rig->compact, &info);
-    if (info.after.leaf_bytes > 0 && info.after.runs > 4 + info.after.leaves * 2 / RIG_PIECE) {
+    if (info.after.leaves > 0 && info.after.runs > 4 + info.after.leaves * 2 / RIG_PIECE) {
         rig_fail(rig, "compacted: %" PRIu64 " leaves in %" PRIu64 " runs", info.after.leaves, info.after.runs);
     }
 }

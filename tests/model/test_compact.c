@@ -78,8 +78,8 @@ static void scattered_table_lies_in_order_and_is_the_same(void **state)
     assert_int_not_equal(before.rel, after.rel);
     assert_true(info.before.runs > info.before.leaves / 4);
     assert_true(info.after.runs <= 2);
-    assert_int_equal(info.after.leaf_bytes, strlen(bytes));
-    assert_true(info.after.leaf_capacity_bytes - info.after.leaf_bytes < PAGE_PAYLOAD_SIZE);
+    assert_int_equal(info.after.leaves, info.after.least_leaves);
+    assert_int_equal(info.after.leaves, (strlen(bytes) + PAGE_PAYLOAD_SIZE - 1) / PAGE_PAYLOAD_SIZE);
     shell_expect_large(rig, live, "t", parts, 1);
     txn_rig_check(rig);
     txn_rig_kill_and_reopen(rig); /* the old layout */
@@ -513,6 +513,131 @@ static void bulk_append_of_an_older_transaction_is_replayed(void **state)
     free(mine);
 }
 
+/* ---- by itself ---- */
+
+static void be_quiet(struct txn_rig *rig)
+{
+    mem_device_advance_ns(rig->mem, 2 * rig->store->compact_quiet_ns);
+    store_step(rig->store);
+}
+
+static void scattered_table_is_compacted_when_it_is_quiet(void **state)
+{
+    TXN_RIG;
+    struct inode before;
+    struct inode after;
+    char *bytes = shell_rows("base", ROWS * 2);
+    const char *const parts[] = {bytes, "mine\n"};
+    rig->store->compact_auto = true;
+    assert_int_equal(shell_append(rig, live, "t", bytes), 0);
+    scatter(rig, "t", bytes);
+    look_at_inode(rig, "t", &before);
+    store_step(rig->store); /* it is not quiet yet */
+    look_at_inode(rig, "t", &after);
+    assert_int_equal(before.rel, after.rel);
+    struct store_txn *txn = shell_begin(rig);
+    assert_int_equal(shell_append(rig, store_txn_view(txn), "t", "mine\n"), 0);
+    be_quiet(rig); /* it gives way */
+    look_at_inode(rig, "t", &after);
+    assert_int_equal(before.rel, after.rel);
+    shell_must_commit(txn);
+    be_quiet(rig);
+    look_at_inode(rig, "t", &after);
+    assert_int_not_equal(before.rel, after.rel);
+    shell_expect_large(rig, live, "t", parts, 2);
+    look_at_inode(rig, "t", &before);
+    be_quiet(rig); /* once is enough */
+    look_at_inode(rig, "t", &after);
+    assert_int_equal(before.rel, after.rel);
+    free(bytes);
+}
+
+/* Each of its leaves holds a few bytes, and cannot hold more. */
+static void sparse_table_is_left_as_it_is(void **state)
+{
+    TXN_RIG;
+    uint64_t end = 0;
+    struct inode before;
+    struct inode after;
+    struct store_shape shape;
+    rig->store->compact_auto = true;
+    assert_int_equal(shell_append(rig, live, "t", "one\n"), 0);
+    struct store_file *file = shell_open(rig, live, "t");
+    for (uint64_t i = 1; i < 200; i++) {
+        assert_int_equal(store_write(file, i * 100000, "row\n", 4, 0, &end), 0);
+    }
+    assert_int_equal(store_write(file, 0, "two\n", 4, 0, &end), 0);
+    assert_int_equal(store_file_get_shape(file, &shape), 0);
+    assert_int_equal(shape.leaves, 200);
+    assert_int_equal(shape.least_leaves, 200);
+    store_file_close(file);
+    look_at_inode(rig, "t", &before);
+    be_quiet(rig);
+    look_at_inode(rig, "t", &after);
+    assert_int_equal(before.rel, after.rel);
+}
+
+/* Merges graft leaves of a few bytes: each time the base ends in such a one, and the rows of both sides fill one leaf of two. */
+static void half_empty_table_is_compacted_when_it_is_quiet(void **state)
+{
+    TXN_RIG;
+    static const char tail[] = "ten bytes\n";
+    struct store_shape before;
+    struct store_shape after;
+    char mine[PAGE_PAYLOAD_SIZE + 1];
+    char *all = malloc(50 * (PAGE_PAYLOAD_SIZE + 20));
+    const char *const parts[] = {all};
+    assert_non_null(all);
+    memset(mine, 'm', PAGE_PAYLOAD_SIZE);
+    memcpy(mine + PAGE_PAYLOAD_SIZE - strlen(tail), tail, strlen(tail) + 1);
+    rig->store->compact_auto = true;
+    assert_int_equal(shell_append(rig, live, "t", tail), 0);
+    size_t size = (size_t)(stpcpy(all, tail) - all);
+    for (unsigned i = 0; i < 40; i++) {
+        struct store_txn *txn = shell_begin(rig);
+        assert_int_equal(shell_append(rig, live, "t", "theirs\n"), 0);
+        assert_int_equal(shell_append(rig, store_txn_view(txn), "t", mine), 0);
+        shell_must_commit(txn);
+        size = (size_t)(stpcpy(stpcpy(all + size, "theirs\n"), mine) - all);
+    }
+    struct store_file *file = shell_open(rig, live, "t");
+    assert_int_equal(store_file_get_shape(file, &before), 0);
+    assert_true(before.leaves * 55 > before.least_leaves * 100);
+    be_quiet(rig);
+    assert_int_equal(store_file_get_shape(file, &after), 0);
+    assert_int_equal(after.leaves, before.least_leaves);
+    store_file_close(file);
+    shell_expect_large(rig, live, "t", parts, 1);
+    free(all);
+}
+
+static void tables_in_order_and_small_ones_are_left_as_they_are(void **state)
+{
+    TXN_RIG;
+    struct inode before[2];
+    struct inode after[2];
+    uint64_t end = 0;
+    char *large = shell_rows("large", ROWS * 2);
+    char *small = shell_rows("small", 3000);
+    rig->store->compact_auto = true;
+    assert_int_equal(shell_append(rig, live, "large", large), 0);
+    assert_int_equal(shell_append(rig, live, "small", small), 0);
+    scatter(rig, "small", small);
+    struct store_file *file = shell_open(rig, live, "large");
+    assert_int_equal(store_write(file, 50000, "changed\n", 8, 0, &end), 0);
+    store_file_close(file);
+    look_at_inode(rig, "large", &before[0]);
+    look_at_inode(rig, "small", &before[1]);
+    be_quiet(rig);
+    be_quiet(rig);
+    look_at_inode(rig, "large", &after[0]);
+    look_at_inode(rig, "small", &after[1]);
+    assert_int_equal(before[0].rel, after[0].rel);
+    assert_int_equal(before[1].rel, after[1].rel);
+    free(large);
+    free(small);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -536,6 +661,10 @@ int main(void)
         TXN_RIG_CASE(abort_of_an_older_transaction_changes_nothing),
         TXN_RIG_CASE(older_and_younger_transactions_meet),
         TXN_RIG_CASE(bulk_append_of_an_older_transaction_is_replayed),
+        TXN_RIG_CASE(scattered_table_is_compacted_when_it_is_quiet),
+        TXN_RIG_CASE(half_empty_table_is_compacted_when_it_is_quiet),
+        TXN_RIG_CASE(sparse_table_is_left_as_it_is),
+        TXN_RIG_CASE(tables_in_order_and_small_ones_are_left_as_they_are),
     };
     return cmocka_run_group_tests_name("model/test_compact", tests, NULL, NULL);
 }
