@@ -76,6 +76,10 @@ void fusefs_settings_write(FILE *out, const struct fusefs_options *options);
  */
 int fusefs_run(const struct fusefs_options *options);
 
+/* Where a path leads in the live tree of a mount: the mount point, and what is behind it ("" at its root); both are malloc'd. The last
+ * part of the path need not exist. Returns an exit status, 0 or 1; what is wrong was said. */
+int fusefs_split_path(const char *path, char **out_mount_point, char **out_rest) WARN_UNUSED;
+
 /* Takes a snapshot of a mounted tree and makes it durable. Returns an exit status, as above. */
 int fusefs_take_snapshot(const char *mount_point, const char *name);
 
