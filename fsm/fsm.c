@@ -23,6 +23,7 @@
 #include "fsm/fsm.h"
 
 #include "base/lock.h"
+#include "base/plant.h"
 #include "fsm/fsm_int.h"
 #include "fsm/sidecar.h"
 
@@ -238,7 +239,7 @@ static block_no next_free(const struct fsm_map *map, block_no from)
 static void touch(struct fsm_map *map, block_no first, uint32_t count)
 {
     const uint64_t end = (uint64_t)first + count;
-    if (map->building && first < map->build.end)
+    if (map->building && first < map->build.end && !PLANT(TOUCHED_IGNORED))
         fsm_bits_set(map->build.touched, first, (end < map->build.end ? end : map->build.end) - first);
 }
 
@@ -331,6 +332,17 @@ bool fsm_is_ready(struct relation *relation)
     const bool ready = map->ready;
     mutex_unlock(&map->lock);
     return ready;
+}
+
+bool fsm_is_open(struct relation *relation)
+{
+    struct fsm_map *map = relation_map(relation);
+    if (map == NULL)
+        return false;
+    mutex_lock(&map->lock);
+    const bool is_open = map->ready || map->ordered;
+    mutex_unlock(&map->lock);
+    return is_open;
 }
 
 int fsm_init_empty(struct relation *relation)

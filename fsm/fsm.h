@@ -41,7 +41,8 @@ void fsm_free(struct relation *relation, block_no first, uint32_t count);
 /* FSM-3. The map is used meanwhile as before, and is ready after finish. The caller forks behind begin, with no operation between its
  * allocations and its end, and marks what the fork or a holder reaches, or what was pinned otherwise at the fork. A relation
  * that was just created needs no build: fsm_init_empty. */
-bool fsm_is_ready(struct relation *relation);              /* what is not used is known to be free */
+bool fsm_is_ready(struct relation *relation); /* what is not used is known to be free */
+bool fsm_is_open(struct relation *relation);  /* ready, or its build is ordered: blocks may be allocated meanwhile */
 int fsm_init_empty(struct relation *relation) WARN_UNUSED; /* new relation: nothing is used. -ENOMEM */
 /* True, once: the map is not ready, and the caller has it built. */
 bool fsm_build_order(struct relation *relation);

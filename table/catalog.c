@@ -139,6 +139,51 @@ int catalog_scan(struct view *view, const struct catalog_key *first, const struc
     return scan_page(&scan, view->root.ptr, (uint8_t)(view->root.height - 1), &all);
 }
 
+/* ---- what is not shared ---- */
+
+struct unshared_scan {
+    struct diag *diag;
+    struct relation *catalog;
+    bool (*skip)(void *arg, struct page_ptr ptr);
+    catalog_item_fn *fn;
+    void *arg;
+};
+
+static int unshared_page(const struct unshared_scan *scan, struct page_ptr ptr, uint8_t level,
+                         const struct catalog_range *range)
+{
+    struct frame *frame = NULL;
+    if (scan->skip(scan->arg, ptr)) {
+        return 0;
+    }
+    int rc = catalog_page_read(scan->diag, scan->catalog, ptr, level, range, &frame);
+    if (rc != 0) {
+        return rc;
+    }
+    const void *page = frame_page(frame);
+    for (unsigned i = 0; i < catalog_page_count(page) && rc == 0; i++) {
+        if (level == 0) {
+            uint16_t size = 0;
+            const struct catalog_key key = catalog_leaf_key(page, i);
+            const uint8_t *value = catalog_leaf_value(page, i, &size);
+            rc = scan->fn(scan->arg, &key, value, size);
+        } else {
+            const struct catalog_range child = catalog_inner_child_range(page, i, range);
+            rc = unshared_page(scan, catalog_inner_ptr(page, i), (uint8_t)(level - 1), &child);
+        }
+    }
+    page_unpin(frame);
+    return rc;
+}
+
+int catalog_scan_unshared(struct diag *diag, struct relation *catalog, const struct catalog_root *root,
+                          bool (*skip)(void *arg, struct page_ptr ptr), catalog_item_fn *fn, void *arg)
+{
+    const struct unshared_scan scan = {.diag = diag, .catalog = catalog, .skip = skip, .fn = fn, .arg = arg};
+    const struct catalog_range all = {0};
+    return root->height == 0 ? 0 : unshared_page(&scan, root->ptr, (uint8_t)(root->height - 1), &all);
+}
+
 /* ---- visit ---- */
 
 struct visit {

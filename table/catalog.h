@@ -90,6 +90,11 @@ int catalog_visit(struct relation *catalog, const struct catalog_root *root,
                   bool (*skip)(void *arg, struct page_ptr ptr),
                   int (*fn)(void *arg, struct page_ptr ptr, uint8_t level), void *arg) WARN_UNUSED;
 
+/* Calls fn for the items of all leaves but those for which skip says yes, or that stand below such a page: what a tree does not share with
+ * another one. As visit, it takes no lock. */
+int catalog_scan_unshared(struct diag *diag, struct relation *catalog, const struct catalog_root *root,
+                          bool (*skip)(void *arg, struct page_ptr ptr), catalog_item_fn *fn, void *arg) WARN_UNUSED;
+
 /* Reads the whole tree and checks CATALOG-1 and CATALOG-2. 0 or -EIO after diag_damage. *out_items may be NULL. */
 int catalog_check(struct diag *diag, struct relation *catalog, const struct catalog_root *root,
                   uint64_t *out_items) WARN_UNUSED;

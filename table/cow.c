@@ -20,6 +20,7 @@
  * HOLD-3 The list changes only with the gate held exclusively; entries move only under `lock`. An entry that is being
  *        freed is taken off and freed under one shared hold of the gate, so that whoever holds the gate exclusively
  *        sees it either listed or free.
+ * HOLD-4 A holder that somebody goes over is not closed before he is through: whoever closes it waits, and nobody else begins.
  *
  * Locking: gate before `lock`; `lock` is never held while pages are discarded (that may wait for a write).
  */
@@ -165,6 +166,7 @@ int cow_open(const struct cow_options *options, struct cow **out_cow)
     cow->diag = options->diag;
     rwlock_init(&cow->gate, LOCK_RANK_GATE, 0);
     mutex_init(&cow->lock, LOCK_RANK_HOLDERS);
+    condvar_init(&cow->let_go);
     atomic_init(&cow->epoch, options->epoch);
     atomic_init(&cow->newest_at, 0);
     atomic_init(&cow->allocated, true);
@@ -196,6 +198,7 @@ void cow_close(struct cow *cow)
     relation_unref(cow->live.catalog);
     rwlock_destroy(&cow->live.catalog_lock);
     rwlock_destroy(&cow->gate);
+    condvar_destroy(&cow->let_go);
     mutex_destroy(&cow->lock);
     free(cow);
 }
@@ -254,6 +257,7 @@ static void holder_link_locked(struct cow *cow, struct holder *holder)
         newer = older;
         older = older->older;
     }
+    holder->serial = ++cow->holder_serial;
     holder->older = older;
     holder->newer = newer;
     *(older != NULL ? &older->newer : &cow->oldest) = holder;
@@ -503,8 +507,47 @@ static void closing_run(struct cow *cow, struct holder *holder)
     }
 }
 
+/* HOLD-4 */
+static void wait_for_keepers(struct cow *cow, struct holder *holder)
+{
+    mutex_lock(&cow->lock);
+    holder->is_closing = true;
+    while (holder->keepers > 0 && !PLANT(HOLDER_CLOSED_WHILE_WALKED)) {
+        condvar_wait(&cow->let_go, &cow->lock);
+    }
+    mutex_unlock(&cow->lock);
+}
+
+struct holder *cow_holder_keep(struct cow *cow, uint64_t serial)
+{
+    mutex_lock(&cow->lock);
+    struct holder *holder = cow->newest;
+    while (holder != NULL && holder->serial != serial) {
+        holder = holder->older;
+    }
+    if (holder != NULL && holder->is_closing) {
+        holder = NULL;
+    }
+    if (holder != NULL) {
+        holder->keepers++;
+    }
+    mutex_unlock(&cow->lock);
+    return holder;
+}
+
+void cow_holder_let_go(struct cow *cow, struct holder *holder)
+{
+    mutex_lock(&cow->lock);
+    assert(holder->keepers > 0);
+    if (--holder->keepers == 0) {
+        condvar_broadcast(&cow->let_go);
+    }
+    mutex_unlock(&cow->lock);
+}
+
 void cow_holder_close(struct cow *cow, struct holder *holder)
 {
+    wait_for_keepers(cow, holder);
     cow_gate_close(cow);
     mutex_lock(&cow->lock);
     holder_unlink_locked(cow, holder);
@@ -535,6 +578,11 @@ epoch_no cow_holder_at(const struct holder *holder)
 enum holder_kind cow_holder_kind(const struct holder *holder)
 {
     return holder->kind;
+}
+
+uint64_t cow_holder_serial(const struct holder *holder)
+{
+    return holder->serial;
 }
 
 struct catalog_root cow_holder_root(const struct holder *holder)
@@ -794,14 +842,18 @@ uint32_t cow_take_dead(struct cow *cow, struct relation ***out_relations)
     return count;
 }
 
-/* COW-4: blocks of a closed transaction whose record the log may still need. */
-static bool has_pinned_locked(const struct cow *cow, const struct relation *relation)
+static bool chunks_have(const struct dead_chunk *chunk, const struct relation *relation)
 {
-    const struct dead_chunk *chunk = cow->pinned;
     while (chunk != NULL && chunk->relation != relation) {
         chunk = chunk->next;
     }
-    return chunk != NULL && !PLANT(PINNED_FILE_UNLINKED);
+    return chunk != NULL;
+}
+
+/* COW-4: blocks of a closed transaction whose record the log may still need. */
+static bool has_pinned_locked(const struct cow *cow, const struct relation *relation)
+{
+    return chunks_have(cow->pinned, relation) && !PLANT(PINNED_FILE_UNLINKED);
 }
 
 uint32_t cow_take_removable(struct cow *cow, struct relation ***out_relations)
@@ -834,71 +886,102 @@ uint32_t cow_take_removable(struct cow *cow, struct relation ***out_relations)
     return count;
 }
 
+bool cow_relation_is_dropped(struct cow *cow, const struct relation *relation)
+{
+    mutex_lock(&cow->lock);
+    const bool dropped = chunks_have(cow->dropped_held, relation) || chunks_have(cow->dropped_dead, relation) ||
+                         chunks_have(cow->dropped_gone, relation);
+    mutex_unlock(&cow->lock);
+    return dropped;
+}
+
 /* ---- for FSM-3 and checks ---- */
 
-static int chunk_list_each_run(const struct dead_chunk *chunk, const struct relation *relation,
-                               int (*fn)(void *arg, block_no first, uint32_t count), void *arg)
+/* What is told about runs: of which relations, and to whom. */
+struct pinned_visit {
+    cow_target_fn *target_of;
+    void *arg;
+    cow_run_fn *fn;
+};
+
+static int chunk_each_run(const struct pinned_visit *visit, const struct dead_chunk *chunk, epoch_no born_behind)
+{
+    void *target = visit->target_of(visit->arg, chunk->relation);
+    int rc = 0;
+    for (uint32_t i = 0; target != NULL && i < chunk->count && rc == 0; i++) {
+        if (chunk->entries[i].birth > born_behind) {
+            rc = visit->fn(target, chunk->entries[i].first, chunk->entries[i].count);
+        }
+    }
+    return rc;
+}
+
+static int chunks_each_run(const struct pinned_visit *visit, const struct dead_chunk *chunk, epoch_no born_behind)
 {
     int rc = 0;
     for (; chunk != NULL && rc == 0; chunk = chunk->next) {
-        for (uint32_t i = 0; chunk->relation == relation && i < chunk->count && rc == 0; i++) {
-            rc = fn(arg, chunk->entries[i].first, chunk->entries[i].count);
-        }
+        rc = chunk_each_run(visit, chunk, born_behind);
+    }
+    return rc;
+}
+
+static int holders_each_run(const struct pinned_visit *visit, const struct holder *holder)
+{
+    int rc = 0;
+    for (; holder != NULL && rc == 0; holder = holder->older) {
+        rc = chunks_each_run(visit, holder->dead, 0);
     }
     return rc;
 }
 
 /* Of what a transaction replaced, what is its own: the rest is the base's, which a holder sees. */
-static int replaced_each_run(const struct view_private *priv, const struct relation *relation,
-                             int (*fn)(void *arg, block_no first, uint32_t count), void *arg)
+static int private_each_run(const struct pinned_visit *visit, const struct view_private *priv)
 {
     int rc = 0;
-    for (const struct dead_chunk *chunk = priv->replaced; chunk != NULL && rc == 0; chunk = chunk->next) {
-        for (uint32_t i = 0; chunk->relation == relation && i < chunk->count && rc == 0; i++) {
-            if (chunk->entries[i].birth > priv->at) {
-                rc = fn(arg, chunk->entries[i].first, chunk->entries[i].count);
-            }
-        }
+    for (const struct private_blocks *blocks = priv->relations; blocks != NULL && rc == 0; blocks = blocks->hh.next) {
+        void *target = visit->target_of(visit->arg, blocks->relation);
+        rc = target != NULL ? private_blocks_each_run(blocks, visit->fn, target) : 0;
     }
-    return rc;
+    return rc != 0 ? rc : chunks_each_run(visit, priv->replaced, priv->at);
 }
 
-static int private_each_run(struct cow *cow, const struct relation *relation,
-                            int (*fn)(void *arg, block_no first, uint32_t count), void *arg)
+int cow_each_pinned(struct cow *cow, cow_target_fn *target_of, void *arg, cow_run_fn *fn)
 {
-    int rc = 0;
-    for (struct view_private *priv = cow->transactions; priv != NULL && rc == 0; priv = priv->next) {
-        const struct private_blocks *blocks = private_find(priv, relation);
-        rc = blocks != NULL ? private_blocks_each_run(blocks, fn, arg) : 0;
-        if (rc == 0) {
-            rc = replaced_each_run(priv, relation, fn, arg);
-        }
-    }
-    return rc;
-}
-
-int cow_each_pinned_run(struct cow *cow, struct relation *relation,
-                        int (*fn)(void *arg, block_no first, uint32_t count), void *arg)
-{
-    int rc = 0;
+    const struct pinned_visit visit = {.target_of = target_of, .arg = arg, .fn = fn};
     mutex_lock(&cow->lock);
-    for (struct holder *holder = cow->newest; holder != NULL && rc == 0; holder = holder->older) {
-        rc = chunk_list_each_run(holder->dead, relation, fn, arg);
-    }
-    for (struct holder *holder = cow->closing; holder != NULL && rc == 0; holder = holder->older) {
-        rc = chunk_list_each_run(holder->dead, relation, fn, arg);
+    int rc = holders_each_run(&visit, cow->newest);
+    if (rc == 0) {
+        rc = holders_each_run(&visit, cow->closing);
     }
     if (rc == 0) {
-        rc = chunk_list_each_run(cow->pinned, relation, fn, arg);
+        rc = chunks_each_run(&visit, cow->pinned, 0);
     }
-    if (rc == 0) {
-        rc = private_each_run(cow, relation, fn, arg);
+    for (const struct view_private *priv = cow->transactions; priv != NULL && rc == 0; priv = priv->next) {
+        rc = private_each_run(&visit, priv);
     }
-    if (rc == 0) {
-        rc = cow_pin_each_run_locked(cow, relation, fn, arg);
+    for (const struct block_pin *pin = cow->pins; pin != NULL && rc == 0; pin = pin->next) {
+        void *target = target_of(arg, pin->relation);
+        rc = target != NULL ? cow_pin_each_run(pin, fn, target) : 0;
     }
     mutex_unlock(&cow->lock);
     return rc;
+}
+
+struct one_relation {
+    const struct relation *relation;
+    void *arg;
+};
+
+static void *target_of_one(void *arg, const struct relation *relation)
+{
+    const struct one_relation *one = arg;
+    return relation == one->relation ? one->arg : NULL;
+}
+
+int cow_each_pinned_run(struct cow *cow, const struct relation *relation, cow_run_fn *fn, void *arg)
+{
+    struct one_relation one = {.relation = relation, .arg = arg};
+    return cow_each_pinned(cow, target_of_one, &one, fn);
 }
 
 static void count_entries(const struct dead_chunk *chunk, struct cow_stats *stats)

@@ -108,6 +108,11 @@ void cow_holder_made_durable(struct cow *cow, struct holder *holder); /* HOLDER_
  * cow_take_dead. Any order. Takes the gate. Cannot fail. Named snapshots that were adopted have no complete deadlist:
  * cow_map_is_stale tells which relations need a rebuilt map then (a later issue). */
 void cow_holder_close(struct cow *cow, struct holder *holder);
+/* Whoever goes over a holder's tree, and is not its owner, keeps it meanwhile: closing it waits. NULL: there is none of that
+ * serial any more. No lock is needed; none but its own view's is taken until it is let go. */
+struct holder *cow_holder_keep(struct cow *cow, uint64_t serial) WARN_UNUSED;
+void cow_holder_let_go(struct cow *cow, struct holder *holder);
+uint64_t cow_holder_serial(const struct holder *holder); /* never used again */
 epoch_no cow_holder_at(const struct holder *holder);
 enum holder_kind cow_holder_kind(const struct holder *holder);
 struct catalog_root cow_holder_root(const struct holder *holder);
@@ -208,13 +213,19 @@ uint32_t cow_take_removable(struct cow *cow, struct relation ***out_relations);
 /* A relation that the live tree dropped is in it again: a transaction whose base has it is closed, and its content is there. So it is not dead.
  * The gate is held exclusively. */
 void cow_revive_relation(struct cow *cow, const struct relation *relation);
+/* The live tree dropped it in this life, and its file is still there for somebody. */
+bool cow_relation_is_dropped(struct cow *cow, const struct relation *relation);
 
 /* ---- for FSM-3 and checks ---- */
 
-/* Calls fn for every run of this relation that is on a deadlist or is private to a transaction's view. The caller keeps
- * operations on the relation out. Stops at a non-zero return. */
-int cow_each_pinned_run(struct cow *cow, struct relation *relation,
-                        int (*fn)(void *arg, block_no first, uint32_t count), void *arg) WARN_UNUSED;
+/* Calls fn for every run that is on a deadlist, is private to a transaction's view, or is pinned by the log or an open file, of the relations
+ * for which target_of does not return NULL; fn gets what it returned. Under the holders' lock. Stops at a non-zero return. With the
+ * gate held exclusively it is what no tree but holders' may reach. */
+typedef int cow_run_fn(void *arg, block_no first, uint32_t count);
+typedef void *cow_target_fn(void *arg, const struct relation *relation);
+int cow_each_pinned(struct cow *cow, cow_target_fn *target_of, void *arg, cow_run_fn *fn) WARN_UNUSED;
+/* The same for one relation. */
+int cow_each_pinned_run(struct cow *cow, const struct relation *relation, cow_run_fn *fn, void *arg) WARN_UNUSED;
 
 struct cow_stats {
     epoch_no epoch;

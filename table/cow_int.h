@@ -24,6 +24,9 @@ struct holder {
     enum holder_kind kind;
     epoch_no at;
     struct catalog_root root;
+    uint64_t serial;         /* tells holders apart */
+    uint32_t keepers;        /* who goes over its tree: it is not closed meanwhile */
+    bool is_closing;         /* nobody may begin to */
     struct dead_chunk *dead; /* COW-2: retired while this was the newest holder, and still seen by it */
 };
 
@@ -72,6 +75,8 @@ struct cow {
 
     struct mutex lock; /* LOCK_RANK_HOLDERS: everything below */
     struct holder *newest, *oldest;
+    uint64_t holder_serial;          /* of the last one */
+    struct condvar let_go;           /* the last keeper of a holder is through */
     struct holder *closing;          /* closed ones (linked by `older`) whose lists are being handed on or freed */
     struct dead_chunk *pinned;       /* COW-4: private blocks that the log may refer to */
     struct dead_chunk *dropped_held; /* whole relations that some holder other than a durable one sees */
@@ -103,8 +108,7 @@ void cow_dropped_review_locked(struct cow *cow);
 /* table/cow_pin.c */
 bool cow_pin_keeps(struct cow *cow, const struct relation *relation, block_no block);
 bool cow_pin_holds_relation_locked(const struct cow *cow, const struct relation *relation);
-int cow_pin_each_run_locked(const struct cow *cow, const struct relation *relation,
-                            int (*fn)(void *arg, block_no first, uint32_t count), void *arg) WARN_UNUSED;
+int cow_pin_each_run(const struct block_pin *pin, cow_run_fn *fn, void *arg) WARN_UNUSED; /* the lock is held */
 
 /* table/cow_view.c */
 /* Room for `count` more blocks. -ENOMEM. */

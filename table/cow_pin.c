@@ -93,7 +93,7 @@ bool cow_pin_holds_relation_locked(const struct cow *cow, const struct relation 
     return pin != NULL;
 }
 
-static int each_run(const uint64_t *bits, size_t words, int (*fn)(void *arg, block_no first, uint32_t count), void *arg)
+static int each_run(const uint64_t *bits, size_t words, cow_run_fn *fn, void *arg)
 {
     int rc = 0;
     for (size_t word = 0; word < words && rc == 0; word++) {
@@ -106,16 +106,9 @@ static int each_run(const uint64_t *bits, size_t words, int (*fn)(void *arg, blo
     return rc;
 }
 
-int cow_pin_each_run_locked(const struct cow *cow, const struct relation *relation,
-                            int (*fn)(void *arg, block_no first, uint32_t count), void *arg)
+int cow_pin_each_run(const struct block_pin *pin, cow_run_fn *fn, void *arg)
 {
-    int rc = 0;
-    for (const struct block_pin *pin = cow->pins; pin != NULL && rc == 0; pin = pin->next) {
-        if (pin->relation == relation) {
-            rc = each_run(pin->held, pin->words, fn, arg);
-        }
-    }
-    return rc;
+    return each_run(pin->held, pin->words, fn, arg);
 }
 
 struct free_arg {

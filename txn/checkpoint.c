@@ -484,7 +484,7 @@ int store_thread_start(struct store *store)
         rc = pthread_create(&store->archive_thread, NULL, store_archive_thread, store);
         store->archive_thread_runs = rc == 0;
     }
-    return -rc;
+    return rc == 0 ? store_maps_thread_start(store) : -rc;
 }
 
 void store_thread_stop(struct store *store)
@@ -510,6 +510,7 @@ void store_thread_stop(struct store *store)
     store->log_thread_runs = false;
     store->archive_thread_runs = false;
     store->compact_thread_runs = false;
+    store_maps_thread_stop(store);
 }
 
 void store_step(struct store *store)
@@ -520,5 +521,6 @@ void store_step(struct store *store)
         store_log_step(store);
         store_archive_step(store);
         (void)store_compact_one_quiet(store);
+        (void)store_maps_step(store);
     }
 }

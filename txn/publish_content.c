@@ -285,7 +285,7 @@ static int merge(struct publish *publish, const struct take_over_arg *ta, const 
         rc = relation_open(store->cache, live->ts, live->rel, &to);
     }
     if (rc == 0) {
-        rc = fsm_is_ready(to) ? merge_from(publish, ta, from, to) : OP_ROOT_SWAPPED;
+        rc = fsm_is_open(to) ? merge_from(publish, ta, from, to) : OP_ROOT_SWAPPED;
     }
     relation_unref(from);
     relation_unref(to);

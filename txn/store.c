@@ -292,6 +292,7 @@ static struct store *store_make(const struct store_options *options)
     mutex_init(&store->snapshots_lock, LOCK_RANK_SNAPSHOTS);
     mutex_init(&store->txns_lock, LOCK_RANK_SNAPSHOTS);
     mutex_init(&store->map_lock, LOCK_RANK_MAP);
+    store_maps_init(store);
     mutex_init(&store->thread_lock, LOCK_RANK_LEAF);
     condvar_init(&store->thread_wake);
     condvar_init(&store->sync_wake);
@@ -315,6 +316,7 @@ static int store_free(struct store *store)
 {
     int rc = 0;
     store_thread_stop(store);
+    store_maps_stop(store);
     free_files(store);
     store_forget_referenced(store, UINT64_MAX);
     free(store->referenced);
@@ -350,6 +352,8 @@ static int store_free(struct store *store)
     mutex_destroy(&store->snapshots_lock);
     mutex_destroy(&store->txns_lock);
     mutex_destroy(&store->map_lock);
+    mutex_destroy(&store->maps.lock);
+    condvar_destroy(&store->maps.wake);
     mutex_destroy(&store->thread_lock);
     condvar_destroy(&store->thread_wake);
     condvar_destroy(&store->sync_wake);
@@ -459,6 +463,8 @@ static int close_cleanly(struct store *store)
 int store_close(struct store *store)
 {
     store_thread_stop(store);
+    store_maps_finish(store);
+    store_maps_stop(store);
     const int rc = store->read_only ? 0 : close_cleanly(store);
     if (rc == 0 && !store->read_only) {
         store_archive_finish(store);
@@ -530,6 +536,9 @@ void store_get_stats(struct store *store, struct store_stats *out_stats)
     out_stats->sidecars_ignored = atomic_load(&store->sidecars.ignored);
     out_stats->sidecars_removed = atomic_load(&store->sidecars.removed);
     out_stats->fsm_threshold = store->sidecars.threshold;
+    out_stats->maps_waiting = store_maps_waiting(store);
+    out_stats->maps_built = atomic_load(&store->maps.built);
+    out_stats->maps_failed = atomic_load(&store->maps.failed);
     out_stats->epoch = cow_epoch(store->cow);
     out_stats->redo_records = store->redo_records;
     out_stats->redo_ms = store->redo_ms;

@@ -469,6 +469,8 @@ struct store_stats {
     uint64_t blocks_trimmed; /* cut off the ends of relation files */
     uint64_t sidecars_loaded, sidecars_ignored, sidecars_removed;
     uint32_t fsm_threshold;
+    uint64_t maps_waiting; /* free maps that are to be built in the background; 0: no build is under way either */
+    uint64_t maps_built, maps_failed;
     epoch_no epoch;
     uint64_t control_number;
     struct log_stats log;           /* zero when read-only */

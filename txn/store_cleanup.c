@@ -126,10 +126,10 @@ static int list_files(struct store *store, struct unnamed_scan *scan)
     return rc;
 }
 
-static int remove_file(struct store *store, rel_no rel)
+int store_remove_file(struct store *store, ts_no ts, rel_no rel)
 {
     struct relation *relation = NULL;
-    int rc = relation_open(store->cache, TS_DEFAULT, rel, &relation);
+    int rc = relation_open(store->cache, ts, rel, &relation);
     if (rc != 0) {
         return rc;
     }
@@ -160,7 +160,7 @@ int store_remove_unnamed_files(struct store *store)
         rc = list_files(store, &scan);
     }
     for (size_t i = 0; i < scan.unnamed.count && rc == 0; i++) {
-        rc = remove_file(store, scan.unnamed.numbers[i]);
+        rc = store_remove_file(store, TS_DEFAULT, scan.unnamed.numbers[i]);
     }
     if (rc == 0 && scan.unnamed.count > 0) {
         diag_log(store->diag, DIAG_INFO, "%s: removed %zu relation files left by an unclean end", store->dir,

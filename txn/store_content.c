@@ -194,8 +194,8 @@ static int warm_content(const struct content_change *change, const struct inode 
     struct relation *relation = change->file->relation;
     uint64_t blocks = 0;
     int rc = 0;
-    if (relation != NULL && !fsm_is_ready(relation)) {
-        rc = content_count_blocks(relation, &root, &blocks); /* building its map goes over all inner pages */
+    if (relation != NULL && relation_map(relation) == NULL && root.leaves <= FSM_SMALL_BLOCKS) {
+        rc = content_count_blocks(relation, &root, &blocks); /* its map is built at once, from all inner pages */
     }
     if (rc != 0 || drops_relation(change, inode)) {
         return rc;

@@ -72,6 +72,18 @@ struct sidecars {
     _Atomic uint64_t written, loaded, ignored, removed;
 };
 
+/* Free maps that are to be built in the background (txn/store_map_build.c). */
+struct map_builder {
+    struct mutex lock; /* LOCK_RANK_LEAF: all but the counters */
+    struct condvar wake;
+    struct map_order *first, **last; /* orders, in turn */
+    struct map_batch *batch;         /* under way, NULL: none; whoever is `busy` with it owns it */
+    bool busy, woken, stop;
+    pthread_t thread;
+    bool thread_runs;
+    _Atomic uint64_t built, failed;
+};
+
 struct store {
     struct io_device *dev;
     struct diag *diag;
@@ -144,7 +156,8 @@ struct store {
     struct store_snapshot *snapshots; /* open ones and those whose holder is not closed yet */
     _Atomic uint64_t next_txn;        /* number of a snapshot or a transaction */
 
-    struct mutex map_lock;           /* LOCK_RANK_MAP: two views may want a map of one relation */
+    struct mutex map_lock; /* LOCK_RANK_MAP: two views may want a map of one relation */
+    struct map_builder maps;
     struct mutex txns_lock;          /* LOCK_RANK_SNAPSHOTS: list of transactions, removed names, commits */
     struct store_txn *txns;          /* open ones, oldest first */
     _Atomic uint32_t txn_count;      /* open ones; changed with the gate held exclusively */
@@ -343,17 +356,33 @@ int op_destroy_inode(struct op_run *run, const struct inode *inode) WARN_UNUSED;
 void store_destroy_orphan_or_log(struct store *store, struct view *view, ino_no ino);
 
 /* ---- store_map.c ---- */
-/* FSM-3: the relation's map is ready after it. `ino` has it in `view`. File lock held exclusively (or the store is being opened). */
+/* Before blocks of the relation are allocated: it has a map, or one will be built in the background, from what `ino` has in `view`. -EIO:
+ * there is no file. File lock held exclusively (or the store is being opened), gate not held. */
 int store_map_ensure(struct store *store, struct relation *relation, struct view *view, ino_no ino) WARN_UNUSED;
 int store_map_build_catalog(struct store *store) WARN_UNUSED;
 /* A relation that was just made; during recovery the log may refer to pages in a file that is there already. */
-/* Builds it anew: a snapshot of an earlier life is gone, and nobody knew what only it used. File lock held exclusively. */
-int store_map_rebuild(struct store *store, struct relation *relation, struct view *view, ino_no ino) WARN_UNUSED;
+int store_map_init_new(struct store *store, struct relation *relation, ino_no ino) WARN_UNUSED;
+/* A snapshot of an earlier life is gone, and nobody knows what only it used: the map, if there is one, is built anew. No lock held. */
+void store_map_doubt(struct store *store, struct relation *relation, ino_no first);
 /* The inode that has the relation in this view; first: the one that it was made for. */
 int store_relation_owner(struct view *view, rel_no rel, ino_no first, ino_no *out_owner) WARN_UNUSED;
-/* The same for the catalog; takes the gate exclusively. */
-int store_map_rebuild_catalog(struct store *store) WARN_UNUSED;
-int store_map_init_new(struct store *store, struct relation *relation, ino_no ino) WARN_UNUSED;
+
+/* ---- store_map_build.c ---- */
+/* Has the map built in the background, unless it is ready or ordered. */
+void store_map_order(struct store *store, struct relation *relation, ino_no first);
+void store_maps_init(struct store *store);
+/* Does a bounded portion of what was ordered; true: it did. No lock held. */
+bool store_maps_step(struct store *store);
+/* Orders that wait; one more for a batch under way. */
+uint64_t store_maps_waiting(struct store *store);
+/* Before a clean end: what is soon done is done. */
+void store_maps_finish(struct store *store);
+/* Gives up what is under way. No thread builds any more. Harmless when repeated. */
+void store_maps_stop(struct store *store);
+/* There may be a snapshot to close (store_snapshots_close_adopted). */
+void store_maps_wake(struct store *store);
+int store_maps_thread_start(struct store *store) WARN_UNUSED;
+void store_maps_thread_stop(struct store *store);
 
 /* ---- store_pages.c: log records that refer to pages (COW-4) ---- */
 /* Before the record is logged: the relation's pages are written, and will be synced before the log is. */
@@ -418,6 +447,8 @@ void store_snapshots_close(struct store *store);
 bool store_snapshots_settled(struct store *store);
 /* One more use of every snapshot that a checkpoint may name; give each back with store_snapshot_put. *out_list is malloc'd. */
 int store_snapshots_keep(struct store *store, struct store_snapshot ***out_list, size_t *out_count) WARN_UNUSED;
+/* Those that an earlier life took: what they saw has to be compared with the live tree. */
+void store_snapshots_close_adopted(struct store *store);
 void store_snapshots_free(struct store *store);
 int store_snapshot_replay(struct store *store, const struct op_record *record) WARN_UNUSED;
 

@@ -1,10 +1,19 @@
 /*
- * txn/store_map.c - building free maps from roots (FSM-3), and the set of blocks that a relation's trees use.
+ * txn/store_map.c - free maps from roots (FSM-3): what a relation's trees use, and who builds its map when it is first written.
  *
- * used = reachable from the live root or from any holder's root of the same inode, or on a deadlist, or private to a
- * transaction. The gate is held (shared) meanwhile: no holder can close, so every tree that is walked stays whole. The
- * inode's own content is kept out by its file lock (a transaction's view has a lock of its own for it: building is one at a time). A relation without a map has nothing on any deadlist: whoever
- * retires a block has a map first.
+ * used = reachable from the live root or from any holder's root of the same inode, or on a deadlist, private to a transaction, or pinned.
+ *
+ *   a relation without a map --a good sidecar--> that is its map (txn/store_sidecar.c)
+ *                            --small--> built at once, with the gate held shared: no holder can close, so every tree that is walked
+ *                                       stays whole
+ *                            --large--> used as it is, at its end; built in the background (txn/store_map_build.c)
+ *   a map in doubt ------------------->  the same
+ *
+ * MAP-1 A map is built at once only for a relation that has none: nobody has allocated in it, and until it is ready nobody does
+ *       (store_map_ensure waits). So no block is in a plan, and no tree of it changes meanwhile.
+ * MAP-2 A tree that cannot be read costs the map, not the write: what is free in the file is not known then, which is said once.
+ *
+ * Locking: map_lock for building at once, and for doubting a map; the inode's own content is kept out by its file lock.
  */
 #include "txn/store_map.h"
 #include "txn/store_sidecar.h"
@@ -133,15 +142,48 @@ int store_each_version(struct store *store, store_version_fn *fn, void *arg)
     return rc;
 }
 
-/* ---- building ---- */
-
-struct build_arg {
-    struct store *store;
-    struct block_set *set;
-    ino_no first; /* inode that the relation was made for */
+struct serial_list {
+    uint64_t serials[STORE_MAX_HOLDERS];
+    unsigned count;
+    bool overflow;
 };
 
-/* Who has it in the view? */
+static void collect_serial(void *arg, struct holder *holder)
+{
+    struct serial_list *list = arg;
+    if (list->count == STORE_MAX_HOLDERS) {
+        list->overflow = true;
+        return;
+    }
+    list->serials[list->count++] = cow_holder_serial(holder);
+}
+
+static int call_kept(struct store *store, struct holder *holder, store_version_fn *fn, void *arg)
+{
+    struct view *view = NULL;
+    int rc = view_open_read_only(store->cow, holder, &view);
+    if (rc == 0) {
+        rc = fn(arg, view);
+        view_close(view);
+    }
+    cow_holder_let_go(store->cow, holder);
+    return rc;
+}
+
+int store_each_kept_version(struct store *store, store_version_fn *fn, void *arg)
+{
+    struct serial_list list = {.count = 0};
+    cow_each_holder(store->cow, collect_serial, &list);
+    int rc = list.overflow ? -EMFILE : 0;
+    for (unsigned i = 0; i < list.count && rc == 0; i++) {
+        struct holder *holder = cow_holder_keep(store->cow, list.serials[i]);
+        rc = holder != NULL ? call_kept(store, holder, fn, arg) : 0;
+    }
+    return rc;
+}
+
+/* ---- the tree that a relation has in a version ---- */
+
 int store_relation_owner(struct view *view, rel_no rel, ino_no first, ino_no *out_owner)
 {
     struct relation_owner owner;
@@ -150,89 +192,109 @@ int store_relation_owner(struct view *view, rel_no rel, ino_no first, ino_no *ou
     return rc == -ENOENT ? 0 : rc;
 }
 
-/* Adds what one version of the inode uses in this relation. */
-static int build_add_version(void *arg, struct view *view)
+int store_map_root(struct view *view, rel_no rel, ino_no first, struct content_root *out_root, bool *out_has)
 {
-    const struct build_arg *build = arg;
     struct inode inode;
-    int rc = 0;
     ino_no owner = INO_NONE;
+    *out_has = false;
     rwlock_lock_shared(&view->catalog_lock);
-    rc = store_relation_owner(view, relation_number(build->set->relation), build->first, &owner);
+    int rc = store_relation_owner(view, rel, first, &owner);
     if (rc == 0) {
         rc = inode_get(view, owner, &inode);
     }
     rwlock_unlock_shared(&view->catalog_lock);
-    if (rc != 0) {
-        return rc == -ENOENT ? 0 : rc;
+    if (rc == 0 && inode.rel == rel) {
+        *out_has = true;
+        *out_root = store_content_root(&inode);
     }
-    if (inode.rel != relation_number(build->set->relation)) {
-        return 0;
-    }
-    const struct content_root root = store_content_root(&inode);
-    return block_set_add_content(build->set, build->store->diag, &root);
+    return rc == -ENOENT ? 0 : rc;
 }
 
-static int build_add_catalog(void *arg, struct view *view)
+int block_set_add_version(struct block_set *set, struct diag *diag, struct view *view, ino_no first, bool *out_has)
 {
-    const struct build_arg *build = arg;
-    return block_set_add_catalog(build->set, build->store->diag, &view->root);
+    const rel_no rel = relation_number(set->relation);
+    struct content_root root;
+    if (rel == REL_CATALOG) {
+        *out_has = true;
+        return block_set_add_catalog(set, diag, &view->root);
+    }
+    const int rc = store_map_root(view, rel, first, &root, out_has);
+    return rc != 0 || !*out_has ? rc : block_set_add_content(set, diag, &root);
 }
 
-/* Hands the set to the map, run by run. */
-static int build_hand_over(const struct block_set *set)
+int block_set_hand_over(const struct block_set *set)
 {
     int rc = 0;
     block_no block = 0;
     while (block < set->blocks && rc == 0) {
-        if (!block_set_has(set, block)) {
-            block++;
-            continue;
-        }
-        block_no end = block + 1;
+        block_no end = block;
         while (block_set_has(set, end)) {
             end++;
         }
-        rc = fsm_build_used(set->relation, block, end - block);
-        block = end;
+        rc = end > block ? fsm_build_used(set->relation, block, end - block) : 0;
+        block = end + 1;
     }
     return rc;
 }
 
-static int build_map(struct store *store, struct relation *relation, ino_no first, store_version_fn *add_version)
+void store_map_report(struct store *store, const struct relation *relation, int rc)
+{
+    diag_log(store->diag, DIAG_WARNING, "%s: what is free in the file of relation %llu is not known: %s", store->dir,
+             (unsigned long long)relation_number(relation), strerror(-rc));
+}
+
+/* ---- building at once ---- */
+
+struct build_arg {
+    struct store *store;
+    struct block_set *set;
+    ino_no first; /* inode that the relation was made for */
+};
+
+static int build_add_version(void *arg, struct view *view)
+{
+    const struct build_arg *build = arg;
+    bool has = false;
+    return block_set_add_version(build->set, build->store->diag, view, build->first, &has);
+}
+
+/* new: no tree has it yet. */
+static int collect_used(struct store *store, struct block_set *set, ino_no first, bool new)
+{
+    struct build_arg build = {.store = store, .set = set, .first = first};
+    bool any = false;
+    int rc = store_recovery_add_pages(store, set, &any);
+    if (rc == 0 && !new) {
+        rc = store_each_version(store, build_add_version, &build);
+    }
+    if (rc == 0) {
+        rc = block_set_add_pinned(set, store->cow);
+    }
+    return rc == 0 ? block_set_hand_over(set) : rc;
+}
+
+static int build_at_once(struct store *store, struct relation *relation, ino_no first, bool new)
 {
     struct block_set set;
     int rc = block_set_init(&set, relation);
     if (rc == 0) {
         rc = fsm_build_begin(relation);
     }
-    if (rc != 0) {
-        block_set_free(&set);
-        return rc;
-    }
-    struct build_arg build = {.store = store, .set = &set, .first = first};
-    bool any = false;
-    rc = store_recovery_add_pages(store, &set, &any);
-    if (rc == 0 && add_version != NULL) {
-        rc = store_each_version(store, add_version, &build);
-    }
     if (rc == 0) {
-        rc = block_set_add_pinned(&set, store->cow);
-    }
-    if (rc == 0) {
-        rc = build_hand_over(&set);
-    }
-    if (rc == 0) {
-        rc = fsm_build_finish(relation);
-    } else {
-        fsm_build_abort(relation);
+        cow_gate_enter(store->cow);
+        rc = collect_used(store, &set, first, new);
+        cow_gate_leave(store->cow);
+        if (rc == 0) {
+            rc = fsm_build_finish(relation);
+        } else {
+            fsm_build_abort(relation);
+        }
     }
     block_set_free(&set);
     return rc;
 }
 
-/* The inode that the relation was made for, as the view of one that has it now knows. */
-static int find_first(struct view *view, rel_no rel, ino_no ino, ino_no *out_first)
+int store_map_find_first(struct view *view, rel_no rel, ino_no ino, ino_no *out_first)
 {
     struct relation_owner owner;
     rwlock_lock_shared(&view->catalog_lock);
@@ -242,65 +304,74 @@ static int find_first(struct view *view, rel_no rel, ino_no ino, ino_no *out_fir
     return rc == -ENOENT ? 0 : rc;
 }
 
-static int build_content_map(struct store *store, struct relation *relation, struct view *view, ino_no ino)
+/* map_lock is held. */
+static int ensure_locked(struct store *store, struct relation *relation, struct view *view, ino_no ino)
 {
+    const bool has_none = relation_map(relation) == NULL; /* MAP-1 */
     ino_no first = INO_NONE;
-    const int rc = find_first(view, relation_number(relation), ino, &first);
-    return rc != 0 ? rc : build_map(store, relation, first, build_add_version);
+    block_no blocks = 0;
+    if (has_none && store_sidecar_load(store, relation, view, ino)) {
+        return 0;
+    }
+    int rc = relation_file_blocks(relation, &blocks);
+    if (rc == 0) {
+        rc = store_map_find_first(view, relation_number(relation), ino, &first);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    if (!has_none || (blocks > FSM_SMALL_BLOCKS && !store->recovering)) {
+        store_map_order(store, relation, first);
+        return 0;
+    }
+    rc = build_at_once(store, relation, first, false);
+    if (rc != 0 && fsm_build_order(relation)) { /* MAP-2; nobody is told to try again */
+        store_map_report(store, relation, rc);
+    }
+    return 0;
 }
 
-/* Transactions may be writing in the relation, under file locks of their own: they are kept out. */
-int store_map_rebuild(struct store *store, struct relation *relation, struct view *view, ino_no ino)
-{
-    mutex_lock(&store->map_lock);
-    cow_gate_close(store->cow);
-    const int rc = build_content_map(store, relation, view, ino);
-    cow_gate_open(store->cow);
-    mutex_unlock(&store->map_lock);
-    return rc;
-}
-
-/* While there is no map nobody writes in the relation; another view may be about to build it. */
 int store_map_ensure(struct store *store, struct relation *relation, struct view *view, ino_no ino)
 {
     int rc = 0;
-    if (fsm_is_ready(relation)) {
+    if (fsm_is_open(relation)) {
         return 0;
     }
     mutex_lock(&store->map_lock);
-    if (!fsm_is_ready(relation) && !store_sidecar_load(store, relation, view, ino)) {
-        cow_gate_enter(store->cow);
-        rc = build_content_map(store, relation, view, ino);
-        cow_gate_leave(store->cow);
+    if (!fsm_is_open(relation)) {
+        rc = ensure_locked(store, relation, view, ino);
     }
     mutex_unlock(&store->map_lock);
     return rc;
 }
 
-int store_map_rebuild_catalog(struct store *store)
+void store_map_doubt(struct store *store, struct relation *relation, ino_no first)
 {
-    cow_gate_close(store->cow);
-    const int rc = build_map(store, store->catalog, INO_NONE, build_add_catalog);
-    cow_gate_open(store->cow);
-    return rc;
+    mutex_lock(&store->map_lock);
+    if (relation_map(relation) != NULL) {
+        fsm_doubt(relation);
+        store_map_order(store, relation, first);
+    }
+    mutex_unlock(&store->map_lock);
 }
 
 int store_map_init_new(struct store *store, struct relation *relation, ino_no ino)
 {
     relation_set_first_ino(relation, ino);
-    if (!store->recovering) {
-        return fsm_init_empty(relation);
-    }
-    cow_gate_enter(store->cow);
-    const int rc = build_map(store, relation, INO_NONE, NULL);
-    cow_gate_leave(store->cow);
-    return rc;
+    return store->recovering ? build_at_once(store, relation, INO_NONE, true) : fsm_init_empty(relation);
 }
+
+/* A start waits for it, unless the catalog is very large. */
+#define CATALOG_AT_ONCE_BLOCKS 4096u
 
 int store_map_build_catalog(struct store *store)
 {
-    cow_gate_enter(store->cow);
-    const int rc = build_map(store, store->catalog, INO_NONE, build_add_catalog);
-    cow_gate_leave(store->cow);
+    block_no blocks = 0;
+    int rc = relation_file_blocks(store->catalog, &blocks);
+    if (rc == 0 && blocks > CATALOG_AT_ONCE_BLOCKS) {
+        store_map_order(store, store->catalog, INO_NONE);
+    } else if (rc == 0) {
+        rc = build_at_once(store, store->catalog, INO_NONE, false);
+    }
     return rc;
 }

@@ -17,5 +17,7 @@ int store_open_cache(struct io_device *dev, struct diag *diag, const char *dir, 
 int store_destroy_orphans(struct store *store) WARN_UNUSED;
 /* After an unclean end: removes relation files that no version names. */
 int store_remove_unnamed_files(struct store *store) WARN_UNUSED;
+/* Removes the file of a relation that no version names. */
+int store_remove_file(struct store *store, ts_no ts, rel_no rel) WARN_UNUSED;
 
 #endif

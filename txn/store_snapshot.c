@@ -8,16 +8,16 @@
  *        the snapshot itself.
  * SNAP-2 Its holder is closed only when a checkpoint that forked behind the drop is durable: until then a restart finds the item.
  * SNAP-3 A holder that was found at a start (adopted) has no list of what left the live tree in earlier lives. When it closes, the maps
- *        of the tables that it saw, and of the catalog, are built anew (FSM-3), and files that only it named are removed.
+ *        of the tables that it saw differently, and of the catalog, are in doubt and built anew in the background (FSM-3), and files that
+ *        only it named are removed (txn/store_seen.c). With background threads, the one that builds maps closes it.
  *
  * Locking: snapshots_lock guards the list and what is in it; it is changed with the live catalog lock held too, so that the list and the
  * catalog agree for whoever holds that.
  */
-#include "txn/store_open.h"
+#include "txn/store_seen.h"
 #include "txn/store_sidecar.h"
 
 #include "base/plant.h"
-#include "base/array.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -450,127 +450,52 @@ void store_snapshots_release(struct store *store, uint64_t changes)
     mutex_unlock(&store->snapshots_lock);
 }
 
-/* A table as a snapshot saw it. */
-struct seen_table {
-    ino_no ino;
-    rel_no rel;
-    ts_no ts;
-};
-
-struct seen_tables {
-    struct seen_table *tables;
-    size_t count, capacity;
-};
-
-static int note_table(void *arg, const struct catalog_key *key, const void *value, size_t value_size)
-{
-    struct seen_tables *seen = arg;
-    struct inode inode;
-    if (key->type != ITEM_INODE) {
-        return 0;
-    }
-    const int rc = inode_decode(key, value, value_size, &inode);
-    if (rc != 0 || inode.rel == REL_NONE) {
-        return rc;
-    }
-    struct seen_table *tables = array_with_room(seen->tables, seen->count, &seen->capacity, sizeof tables[0]);
-    if (tables == NULL) {
-        return -ENOMEM;
-    }
-    seen->tables = tables;
-    seen->tables[seen->count++] = (struct seen_table){.ino = inode.ino, .rel = inode.rel, .ts = inode.ts};
-    return 0;
-}
-
-static int list_tables(struct store *store, struct store_snapshot *snapshot, struct seen_tables *seen)
-{
-    const struct catalog_key first = {.ino = INO_ROOT};
-    const struct catalog_key last = {.ino = UINT64_MAX, .type = UINT8_MAX, .sub = UINT64_MAX};
-    struct frame_budget budget;
-    int rc = snapshot->view != NULL ? 0 : view_open_read_only(store->cow, snapshot->holder, &snapshot->view);
-    if (rc == 0) {
-        rc = store_read_enter(store, snapshot->view, &budget);
-    }
-    if (rc == 0) {
-        rc = catalog_scan(snapshot->view, &first, &last, note_table, seen);
-        store_read_leave(snapshot->view, &budget);
-    }
-    return rc;
-}
-
-/* Builds the map of one table anew, if it has one. */
-static int rebuild_table(struct store *store, const struct seen_table *table)
-{
-    struct store_file *file = NULL;
-    struct frame_budget budget;
-    ino_no owner = INO_NONE;
-    struct view *live = store_live(store);
-    int rc = store_read_enter(store, live, &budget);
-    if (rc == 0) {
-        rc = store_relation_owner(live, table->rel, table->ino, &owner);
-        store_read_leave(live, &budget);
-    }
-    if (rc == 0) {
-        rc = store_file_open(store, live, owner, &file);
-    }
-    if (rc != 0) {
-        return rc == -EIO ? rc : 0; /* gone, and its relation with it */
-    }
-    rc = frame_budget_take(store->cache, STORE_READ_PINS, 0, &budget);
-    if (rc == 0) {
-        rwlock_lock_exclusive(&file->lock);
-        struct relation *relation = file->relation;
-        if (relation != NULL && relation_number(relation) == table->rel) {
-            store_sidecar_forget(store, relation);
-            rc = fsm_is_ready(relation) ? store_map_rebuild(store, relation, store_live(store), file->ino) : 0;
-        }
-        rwlock_unlock_exclusive(&file->lock);
-        frame_budget_release(&budget);
-    }
-    store_file_close(file);
-    return rc;
-}
-
-static int rebuild_all(struct store *store, const struct seen_tables *seen)
-{
-    struct frame_budget budget;
-    int rc = frame_budget_take(store->cache, STORE_READ_PINS, 0, &budget);
-    if (rc == 0) {
-        rc = store_map_rebuild_catalog(store);
-        frame_budget_release(&budget);
-    }
-    for (size_t i = 0; i < seen->count && rc == 0; i++) {
-        rc = rebuild_table(store, &seen->tables[i]);
-    }
-    return rc != 0 ? rc : store_remove_unnamed_files(store);
-}
-
-static void close_snapshot(struct store *store, struct store_snapshot *snapshot)
+/* SNAP-3 */
+static void close_adopted(struct store *store, struct store_snapshot *snapshot)
 {
     struct seen_tables seen = {0};
-    int rc = snapshot->adopted ? list_tables(store, snapshot, &seen) : 0;
-    if (snapshot->view != NULL) {
-        view_close(snapshot->view);
-    }
+    struct store_job job;
+    store_job_begin(store, &job, "snapshot", "tables", 0, "%.*s", (int)snapshot->name_size, snapshot->name);
+    int rc = store_seen_compare(store, snapshot->holder, &seen);
+    store_seen_doubt(store, &seen);
+    store_job_set_total(&job, seen.count);
     cow_holder_close(store->cow, snapshot->holder);
-    if (rc == 0 && snapshot->adopted) {
-        rc = rebuild_all(store, &seen);
+    if (rc == 0) {
+        rc = store_seen_release(store, &seen, &job);
     }
     if (rc != 0) {
         store_sidecars_doubt(store);
         diag_log(store->diag, DIAG_WARNING, "%s: space of a dropped snapshot is not free before the next start: %s",
                  store->dir, strerror(-rc));
     }
+    store_job_end(&job);
     free(seen.tables);
+}
+
+static void close_snapshot(struct store *store, struct store_snapshot *snapshot)
+{
+    if (snapshot->view != NULL) {
+        view_close(snapshot->view);
+    }
+    if (snapshot->adopted) {
+        close_adopted(store, snapshot);
+    } else {
+        cow_holder_close(store->cow, snapshot->holder);
+    }
     free(snapshot);
 }
 
+static bool is_closable(const struct store_snapshot *snapshot, bool adopted)
+{
+    return snapshot->closable && snapshot->refs == 0 && snapshot->adopted == adopted;
+}
+
 /* Takes one that may be closed off the list. */
-static struct store_snapshot *take_closable(struct store *store)
+static struct store_snapshot *take_closable(struct store *store, bool adopted)
 {
     mutex_lock(&store->snapshots_lock);
     struct store_snapshot **link = &store->snapshots;
-    while (*link != NULL && !((*link)->closable && (*link)->refs == 0)) {
+    while (*link != NULL && !is_closable(*link, adopted)) {
         link = &(*link)->next;
     }
     struct store_snapshot *snapshot = *link;
@@ -592,11 +517,24 @@ bool store_snapshots_settled(struct store *store)
     return settled;
 }
 
+void store_snapshots_close_adopted(struct store *store)
+{
+    struct store_snapshot *snapshot;
+    while ((snapshot = take_closable(store, true)) != NULL) {
+        close_snapshot(store, snapshot);
+    }
+}
+
 void store_snapshots_close(struct store *store)
 {
     struct store_snapshot *snapshot;
-    while ((snapshot = take_closable(store)) != NULL) {
+    while ((snapshot = take_closable(store, false)) != NULL) {
         close_snapshot(store, snapshot);
+    }
+    if (store->background) {
+        store_maps_wake(store);
+    } else {
+        store_snapshots_close_adopted(store);
     }
 }
 

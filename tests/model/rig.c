@@ -351,6 +351,16 @@ void rig_compare(struct rig *rig)
     }
 }
 
+void rig_step_until_idle(struct rig *rig)
+{
+    struct store_stats stats;
+    do {
+        store_step(rig->store);
+        store_get_stats(rig->store, &stats);
+    } while (stats.maps_waiting > 0);
+    assert_int_equal(stats.maps_failed, 0);
+}
+
 void rig_check_store(struct rig *rig)
 {
     rig_must(rig, store_check(rig->store), "store_check");

@@ -92,6 +92,8 @@ void rig_operate(struct rig *rig);
 /* Compares the whole tree, and unlinked open files. */
 void rig_compare(struct rig *rig);
 void rig_check_store(struct rig *rig);
+/* Steps until all free maps are built. */
+void rig_step_until_idle(struct rig *rig);
 /* Compares a view with a model. */
 void rig_compare_view(struct rig *rig, struct view *view, const struct model *model);
 

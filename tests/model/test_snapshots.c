@@ -150,26 +150,34 @@ static uint32_t catalog_blocks(struct rig *rig)
     return stats.used_blocks;
 }
 
-/* Checkpoints until nothing that was dropped is pending: then store_check says that what is in use is what the live tree reaches. */
+/* Checkpoints until nothing that was dropped is pending, and steps until all maps are built: then store_check says that what is in use is what the
+ * live tree reaches. */
 static void settle(struct rig *rig)
 {
     for (unsigned i = 0; i < 3; i++) {
         rig_must(rig, store_snapshot_create(rig->store, name_of("settle")), "store_snapshot_create");
         rig_must(rig, store_snapshot_drop(rig->store, name_of("settle")), "store_snapshot_drop");
         rig_must(rig, store_checkpoint(rig->store), "store_checkpoint");
+        rig_step_until_idle(rig);
     }
     rig_check_store(rig);
 }
 
-static void run(uint8_t name_hash_bits, uint64_t salt)
+struct shape {
+    uint64_t max_file_bytes;
+    unsigned operations;
+    unsigned steps_percent; /* of the operations are followed by a portion of what the background does */
+};
+
+static void run(uint8_t name_hash_bits, uint64_t salt, const struct shape *shape)
 {
     const struct rig_config config = {
         .test_name = TEST_NAME,
         .seed = test_seed(TEST_NAME),
         .salt = salt,
         .cache_size_bytes = RIG_CACHE_SMALL,
-        .max_file_bytes = 1u << 19,
-        .max_total_bytes = 1u << 21,
+        .max_file_bytes = shape->max_file_bytes,
+        .max_total_bytes = 4 * shape->max_file_bytes,
         .max_inodes = 120,
         .name_hash_bits = name_hash_bits,
         .log_segment_size = 64u << 10,
@@ -177,9 +185,12 @@ static void run(uint8_t name_hash_bits, uint64_t salt)
     struct snap_rig *sr = calloc(1, sizeof *sr);
     assert_non_null(sr);
     rig_init(&sr->rig, &config);
-    const unsigned operations = test_is_long() ? 300000 : 20000;
+    const unsigned operations = test_is_long() ? 15 * shape->operations : shape->operations;
     for (unsigned i = 0; i < operations; i++) {
         rig_operate(&sr->rig);
+        if (test_random_chance(&sr->rig.random, shape->steps_percent)) {
+            store_step(sr->rig.store);
+        }
         interrupt(sr);
     }
     compare_all(sr);
@@ -199,16 +210,26 @@ static void run(uint8_t name_hash_bits, uint64_t salt)
     free(sr);
 }
 
+static const struct shape small_tables = {.max_file_bytes = 1u << 19, .operations = 20000};
+/* Their maps are built in the background, portion by portion, again behind each kill and each snapshot that goes. */
+static const struct shape large_tables = {.max_file_bytes = 1u << 21, .operations = 6000, .steps_percent = 20};
+
 static void snapshots_equal_the_model_at_their_time(void **state)
 {
     (void)state;
-    run(47, 0);
+    run(47, 0, &small_tables);
 }
 
 static void snapshots_with_colliding_names_equal_the_model(void **state)
 {
     (void)state;
-    run(4, 1);
+    run(4, 1, &small_tables);
+}
+
+static void snapshots_of_large_tables_equal_the_model(void **state)
+{
+    (void)state;
+    run(47, 2, &large_tables);
 }
 
 int main(void)
@@ -216,6 +237,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(snapshots_equal_the_model_at_their_time),
         cmocka_unit_test(snapshots_with_colliding_names_equal_the_model),
+        cmocka_unit_test(snapshots_of_large_tables_equal_the_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
  * PLANTED=NAME tries one bug alone, and shows what the case says. Without TBLFS_PLANT (make PLANT=1) there is nothing to test.
  */
 #include "base/plant.h"
+#include "tests/model/map_cases.h"
 #include "tests/model/txn_cases.h"
 #include "tests/model/txn_rig.h"
 
@@ -34,7 +35,7 @@ static const struct planted_case {
     struct CMUnitTest test;
 } cases[] = {
 #define PLANTED_CASE(plant, name) {PLANT_##plant, TXN_RIG_CASE(name)},
-    TXN_CASES(PLANTED_CASE)
+    TXN_CASES(PLANTED_CASE) MAP_CASES(PLANTED_CASE)
 #undef PLANTED_CASE
 };
 
