@@ -26,8 +26,10 @@
 
 #define SECONDS_MAX 120u
 
-static const char *const programs[] = {"test_sidecars", "test_archive", "test_transactions", "test_list_append_threads",
+static const char *const programs[] = {"test_archive", "test_transactions", "test_list_append_threads",
                                        "test_txn_random"};
+/* For bugs whose name begins with SIDECAR. */
+static const char *const sidecar_programs[] = {"test_sidecars", "test_sidecars_fuzz", "test_sidecars_crash"};
 
 /* In the child. */
 static _Noreturn void run_program(const char *program, const char *bug)
@@ -62,15 +64,26 @@ static bool is_found_by(const char *program, const char *bug)
     return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
 }
 
-static bool is_found(const char *bug, const char **out_program)
+static bool is_found_by_any(const char *const *list, size_t count, const char *bug, const char **out_program)
 {
-    for (unsigned i = 0; i < ARRAY_COUNT(programs); i++) {
-        if (is_found_by(programs[i], bug)) {
-            *out_program = programs[i];
+    for (size_t i = 0; i < count; i++) {
+        if (is_found_by(list[i], bug)) {
+            *out_program = list[i];
             return true;
         }
     }
     return false;
+}
+
+static bool is_found(const char *bug, const char **out_program)
+{
+    const bool about_sidecars = strncmp(bug, "SIDECAR", strlen("SIDECAR")) == 0;
+    if (about_sidecars || bug[0] == '\0') {
+        if (is_found_by_any(sidecar_programs, ARRAY_COUNT(sidecar_programs), bug, out_program)) {
+            return true;
+        }
+    }
+    return !about_sidecars && is_found_by_any(programs, ARRAY_COUNT(programs), bug, out_program);
 }
 
 static void programs_pass_without_a_bug(void **state)
