@@ -80,6 +80,16 @@ int fusefs_run(const struct fusefs_options *options);
  * part of the path need not exist. Returns an exit status, 0 or 1; what is wrong was said. */
 int fusefs_split_path(const char *path, char **out_mount_point, char **out_rest) WARN_UNUSED;
 
+/* What each block of the file of a mounted table is used for: a line of names and one for each block to `out`, with tabs between (NULL: only the
+ * summary is wanted). 0 or -errno; what went wrong was said. */
+#define FUSEFS_BLOCKS_COLUMNS "block\tuse\tlevel\tbytes\tfill\tpinned_by"
+struct fusefs_blocks_summary {
+    uint64_t blocks, leaves, inner, free, pinned, held;
+    uint64_t leaf_bytes;
+    unsigned fill_percent; /* of the leaves */
+};
+int fusefs_list_blocks(const char *path, FILE *out, struct fusefs_blocks_summary *out_summary) WARN_UNUSED;
+
 /* Takes a snapshot of a mounted tree and makes it durable. Returns an exit status, as above. */
 int fusefs_take_snapshot(const char *mount_point, const char *name);
 

@@ -101,10 +101,12 @@ struct handle {
     pid_t pid;              /* who opened it */
     char *text;             /* virtual: content as of open */
     size_t text_size;
-    struct store_compact *compact; /* of the table, under way; NULL: none */
-    _Atomic bool compact_busy;     /* a request goes on with it */
-    struct store_backup *backup;   /* virtual: a checkpoint that is kept as long as it is open; NULL: none */
-    struct handle *prev, *next;    /* fs->handles */
+    struct store_compact *compact;      /* of the table, under way; NULL: none */
+    struct store_block_run *block_runs; /* what serve_blocks hands out; NULL: nothing yet */
+    size_t block_run_count;
+    _Atomic bool ioctl_busy;     /* a request goes on with one of these */
+    struct store_backup *backup; /* virtual: a checkpoint that is kept as long as it is open; NULL: none */
+    struct handle *prev, *next;  /* fs->handles */
 };
 
 static inline struct handle *handle_of(const struct fuse_file_info *fi)
@@ -124,6 +126,8 @@ int handle_open_text(struct fusefs *fs, uint64_t node_id, char *text, size_t tex
 /* One that takes writes and forgets them. */
 int handle_open_receipt(struct fusefs *fs, uint64_t node_id, struct handle **out_handle) WARN_UNUSED;
 void handle_close(struct fusefs *fs, struct handle *handle);
+/* ops_blocks.c: an ioctl of fusefs/blocks.h. */
+int serve_blocks(struct fusefs *fs, struct handle *handle, const void *in, void *out) WARN_UNUSED;
 void handle_end_compaction(struct handle *handle); /* ops_compact.c; a compaction that is not done is given up */
 /* Waits until nobody has a file of that transaction's tree open for writing, and lets nobody open one then. -EBUSY: somebody still has
  * after that time. */

@@ -196,6 +196,7 @@ void handle_close(struct fusefs *fs, struct handle *handle)
     if (handle->open != NULL)
         open_file_unuse(fs, handle->node_id);
     store_backup_end(handle->backup);
+    free(handle->block_runs);
     free(handle->text);
     free(handle);
 }

@@ -1,13 +1,15 @@
 /*
- * fusefs/ops_compact.c - the request behind `tblfs compact` (fusefs/compact.h).
+ * fusefs/ops_compact.c - the request behind `tblfs compact` (fusefs/compact.h), and who serves which request of ours on an open table.
  *
- * Locking: one request on a handle at a time, by `handle->compact_busy`; a second one is told so.
+ * Locking: one request on a handle at a time, by `handle->ioctl_busy`; a second one is told so.
  */
+#include "fusefs/blocks.h"
 #include "fusefs/compact.h"
 #include "fusefs/fusefs_int.h"
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define REQUEST_BYTES (UINT64_C(4) << 20) /* of content that one request copies: some hundredths of a second */
@@ -77,35 +79,65 @@ static void go_on(struct fusefs *fs, struct handle *handle, struct compact_excha
 
 static int check_handle(const struct handle *handle)
 {
-    if (handle->open == NULL)
-        return -ENOTTY;
     if (!node_tree_is(handle->open->tree, NODE_TREE_LIVE))
         return -EINVAL;
     return handle->writes ? 0 : -EBADF;
 }
 
+static int serve_compaction(struct fusefs *fs, struct handle *handle, const void *in, void *out)
+{
+    struct compact_exchange *exchange = out;
+    const int rc = check_handle(handle);
+    if (rc == 0) {
+        exchange->always = ((const struct compact_exchange *)in)->always;
+        go_on(fs, handle, exchange);
+    }
+    return rc;
+}
+
+/* ---- all requests ---- */
+
+static const struct request {
+    unsigned command;
+    size_t size; /* of what is asked and answered */
+    int (*serve)(struct fusefs *fs, struct handle *handle, const void *in, void *out); /* out: zeros, to be filled */
+} requests[] = {{COMPACT_IOCTL, sizeof(struct compact_exchange), serve_compaction},
+                {BLOCKS_IOCTL, sizeof(struct blocks_exchange), serve_blocks}};
+
+static const struct request *find_request(unsigned command, size_t in_size, size_t out_size)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(requests); i++) {
+        if (requests[i].command == command && requests[i].size == in_size && requests[i].size == out_size)
+            return &requests[i];
+    }
+    return NULL;
+}
+
+/* The answer goes out when the handle is free for the next request. */
+static void serve_request(fuse_req_t req, const struct request *request, struct handle *handle, const void *in)
+{
+    void *out = calloc(1, request->size);
+    int rc = out == NULL ? -ENOMEM : atomic_exchange(&handle->ioctl_busy, true) ? -EALREADY : 0;
+    if (rc == 0) {
+        rc = request->serve(fusefs_of(req), handle, in, out);
+        atomic_store(&handle->ioctl_busy, false);
+    }
+    if (rc != 0)
+        reply_error(req, rc);
+    else
+        (void)fuse_reply_ioctl(req, 0, out, request->size);
+    free(out);
+}
+
 void serve_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned command, void *arg, struct fuse_file_info *fi, unsigned flags,
                  const void *in, size_t in_size, size_t out_size)
 {
-    struct compact_exchange exchange;
     (void)ino;
     (void)arg;
-    if (command != COMPACT_IOCTL || (flags & FUSE_IOCTL_DIR) != 0 || in_size != sizeof exchange ||
-        out_size != sizeof exchange) {
+    const struct request *request = (flags & FUSE_IOCTL_DIR) == 0 ? find_request(command, in_size, out_size) : NULL;
+    struct handle *handle = request != NULL ? handle_of(fi) : NULL;
+    if (handle == NULL || handle->open == NULL)
         reply_error(req, -ENOTTY);
-        return;
-    }
-    struct handle *handle = handle_of(fi);
-    int rc = check_handle(handle);
-    if (rc == 0 && atomic_exchange(&handle->compact_busy, true))
-        rc = -EALREADY;
-    if (rc != 0) {
-        reply_error(req, rc);
-        return;
-    }
-    const uint32_t always = ((const struct compact_exchange *)in)->always;
-    exchange = (struct compact_exchange){.always = always};
-    go_on(fusefs_of(req), handle, &exchange);
-    atomic_store(&handle->compact_busy, false);
-    (void)fuse_reply_ioctl(req, 0, &exchange, sizeof exchange);
+    else
+        serve_request(req, request, handle, in);
 }

@@ -119,6 +119,11 @@ typedef int content_visit_fn(void *arg, struct page_ptr ptr, uint8_t level);
 int content_visit(struct relation *relation, const struct content_root *root,
                   bool (*skip)(void *arg, struct page_ptr ptr), content_visit_fn *fn, void *arg) WARN_UNUSED;
 
+/* The same for the whole tree, with the bytes of content in or below each page. */
+typedef int content_page_fn(void *arg, struct page_ptr ptr, uint8_t level, uint64_t bytes);
+int content_each_page(struct relation *relation, const struct content_root *root, content_page_fn *fn,
+                      void *arg) WARN_UNUSED;
+
 /* Pages of the tree in blocks, by reading inner pages only. */
 int content_count_blocks(struct relation *relation, const struct content_root *root, uint64_t *out_blocks) WARN_UNUSED;
 

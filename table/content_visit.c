@@ -51,6 +51,36 @@ int content_visit(struct relation *relation, const struct content_root *root,
     return content_visit_entry(&tree, &entry, root->height - 1u, skip, fn, arg);
 }
 
+static int each_page(const struct content_tree *tree, const struct tree_entry *entry, unsigned level,
+                     content_page_fn *fn, void *arg)
+{
+    struct frame *frame = NULL;
+    if (entry_is_hole(entry))
+        return 0;
+    int err = fn(arg, entry->ptr, (uint8_t)level, entry->bytes);
+    if (err == 0 && level > 0)
+        err = content_node_read(tree, entry, level, &frame);
+    if (err != 0 || level == 0)
+        return err;
+    const unsigned count = content_node_count(frame);
+    for (unsigned i = 0; i < count && err == 0; i++) {
+        const struct tree_entry child = content_node_entry(frame, i);
+        err = each_page(tree, &child, level - 1, fn, arg);
+    }
+    page_unpin(frame);
+    return err;
+}
+
+int content_each_page(struct relation *relation, const struct content_root *root, content_page_fn *fn, void *arg)
+{
+    const struct content_tree tree = content_tree_of(relation);
+    const int err = content_root_check(&tree, root);
+    if (err != 0 || root->height == 0)
+        return err;
+    const struct tree_entry entry = entry_of_root(root);
+    return each_page(&tree, &entry, root->height - 1u, fn, arg);
+}
+
 static int count_page(void *arg, struct page_ptr ptr, uint8_t level)
 {
     uint64_t *blocks = arg;

@@ -984,6 +984,19 @@ int cow_each_pinned_run(struct cow *cow, const struct relation *relation, cow_ru
     return cow_each_pinned(cow, target_of_one, &one, fn);
 }
 
+int cow_each_private_run(struct cow *cow, const struct relation *relation, cow_run_fn *fn, void *arg)
+{
+    struct one_relation one = {.relation = relation, .arg = arg};
+    const struct pinned_visit visit = {.target_of = target_of_one, .arg = &one, .fn = fn};
+    int rc = 0;
+    mutex_lock(&cow->lock);
+    for (const struct view_private *priv = cow->transactions; priv != NULL && rc == 0; priv = priv->next) {
+        rc = private_each_run(&visit, priv);
+    }
+    mutex_unlock(&cow->lock);
+    return rc;
+}
+
 static void count_entries(const struct dead_chunk *chunk, struct cow_stats *stats)
 {
     for (; chunk != NULL; chunk = chunk->next) {

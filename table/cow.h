@@ -226,6 +226,8 @@ typedef void *cow_target_fn(void *arg, const struct relation *relation);
 int cow_each_pinned(struct cow *cow, cow_target_fn *target_of, void *arg, cow_run_fn *fn) WARN_UNUSED;
 /* The same for one relation. */
 int cow_each_pinned_run(struct cow *cow, const struct relation *relation, cow_run_fn *fn, void *arg) WARN_UNUSED;
+/* Those of them that are private to a transaction's view. */
+int cow_each_private_run(struct cow *cow, const struct relation *relation, cow_run_fn *fn, void *arg) WARN_UNUSED;
 
 struct cow_stats {
     epoch_no epoch;

@@ -31,6 +31,7 @@ extern const struct tool tool_compact;
 extern const struct tool tool_copy;
 extern const struct tool tool_dump;
 extern const struct tool tool_export;
+extern const struct tool tool_fsm;
 extern const struct tool tool_help;
 extern const struct tool tool_import;
 extern const struct tool tool_mkfs;

@@ -406,6 +406,35 @@ struct store_relation {
 typedef int store_relation_fn(void *arg, const struct store_relation *relation);
 int store_each_relation(struct store *store, store_relation_fn *fn, void *arg) WARN_UNUSED;
 
+/* What the blocks of a table's file are used for, as the version that the file shows sees it. */
+enum store_block_use {
+    STORE_BLOCK_FREE,
+    STORE_BLOCK_INNER, /* of the tree */
+    STORE_BLOCK_LEAF,
+    STORE_BLOCK_PINNED, /* this version does not use it, but something else does */
+    STORE_BLOCK_HELD,   /* an operation that is under way has it */
+};
+enum store_block_pin {
+    STORE_PIN_NONE,
+    STORE_PIN_LIVE, /* the live tree; this is the version of a snapshot or a transaction */
+    STORE_PIN_SNAPSHOT,
+    STORE_PIN_TRANSACTION, /* an open one: what it began with, and what is its own */
+    STORE_PIN_CHECKPOINT,
+    STORE_PIN_BACKUP,
+    STORE_PIN_OTHER, /* the log refers to it; or a replaced table has it that is open */
+};
+/* Blocks in a row that are alike. */
+struct store_block_run {
+    block_no first;
+    uint32_t count;
+    uint8_t use;    /* enum store_block_use */
+    uint8_t level;  /* inner: 1 is above the leaves */
+    uint8_t pin;    /* enum store_block_pin: by what; what keeps it longest, if several do */
+    uint16_t bytes; /* of content, in each of the leaves */
+};
+/* Every block of the file in order; *out_runs is malloc'd. It reads the inner pages, as a reader of the table; no leaf. */
+int store_list_blocks(struct store_file *file, struct store_block_run **out_runs, size_t *out_count) WARN_UNUSED;
+
 /* ---- the rest ---- */
 
 struct store_space {
