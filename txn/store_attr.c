@@ -131,7 +131,7 @@ int store_setattr(struct store *store, struct view *view, ino_no ino, unsigned s
 /* ---- extended attributes ---- */
 
 /* All attributes of an inode together: removing the inode removes them in one operation, which has to find room. */
-#define XATTRS_MAX_BYTES 65536u
+#define XATTRS_MAX_BYTES (65536u + sizeof(struct disk_xattr))
 
 struct xattr_arg {
     ino_no ino;
@@ -157,12 +157,12 @@ static int add_item_size(void *arg, const struct catalog_key *key, const void *v
     return 0;
 }
 
-/* -ENOSPC: too many for one inode. The one that is replaced counts twice, which hurts nobody. */
+/* -ENOSPC: with that one, which is among them already, they are too many for one inode. */
 static int check_room(struct op_run *run, const struct xattr_arg *xa)
 {
     const struct catalog_key first = {.ino = xa->ino, .sub = 0, .type = ITEM_XATTR};
     const struct catalog_key last = {.ino = xa->ino, .sub = UINT64_MAX, .type = ITEM_XATTR};
-    uint64_t bytes = strlen(xa->name) + xa->value_size;
+    uint64_t bytes = 0;
     const int rc = run->replay != NULL ? 0 : catalog_batch_scan(&run->batch, &first, &last, add_item_size, &bytes);
     return rc == 0 && bytes > XATTRS_MAX_BYTES ? -ENOSPC : rc;
 }
@@ -173,12 +173,12 @@ static int plan_setxattr(struct op_run *run, void *arg)
     struct inode inode;
     int rc = xattr_common(run, xa, &inode);
     if (rc == 0) {
-        rc = check_room(run, xa);
-    }
-    if (rc == 0) {
         rc = xattr_batch_put(&run->batch, &run->store->hash, xa->ino, xa->name, xa->value, xa->value_size,
                              (xa->flags & STORE_XATTR_REPLACE) != 0, (xa->flags & STORE_XATTR_CREATE) != 0,
                              &run->op.cookie);
+    }
+    if (rc == 0) {
+        rc = check_room(run, xa);
     }
     return rc != 0 ? rc : put_changed(run, &inode);
 }

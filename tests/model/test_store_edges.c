@@ -109,6 +109,37 @@ static void inode_full_of_attributes_can_be_removed(void **state)
     }
 }
 
+/* Only what makes them more is refused for want of room. */
+static void attribute_where_no_more_fit_can_be_replaced(void **state)
+{
+    struct fixture *f = *state;
+    struct view *live = store_live(f->store);
+    static const size_t sizes[] = {XATTR_MAX_VALUE, 500, 12};
+    static const char longer_name[] = "an attribute whose name is longer than the others";
+    const uint8_t value[XATTR_MAX_VALUE] = {2};
+    for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
+        uint8_t got[XATTR_MAX_VALUE];
+        char names[2][32];
+        size_t got_size = 0;
+        ino_no ino;
+        assert_int_equal(create(f, number_name(names[0], sizeof names[0], (uint32_t)(1000000 + i)), &ino), 0);
+        const uint32_t count = fill_attributes(f, ino, sizes[i]);
+        for (uint32_t which = 0; which < 2; which++) {
+            (void)number_name(names[which], sizeof names[which], which * (count - 1));
+            assert_int_equal(store_setxattr(f->store, live, ino, names[which], value, 3, STORE_XATTR_CREATE), -EEXIST);
+            assert_int_equal(store_setxattr(f->store, live, ino, names[which], value, sizes[i], STORE_XATTR_REPLACE),
+                             0);
+            assert_int_equal(store_setxattr(f->store, live, ino, names[which], value, sizes[i] - 1, 0), 0);
+        }
+        assert_int_equal(store_setxattr(f->store, live, ino, "none", value, sizes[i], STORE_XATTR_REPLACE), -ENODATA);
+        assert_int_equal(store_setxattr(f->store, live, ino, longer_name, value, sizes[i], 0), -ENOSPC);
+        assert_int_equal(store_getxattr(f->store, live, ino, longer_name, got, sizeof got, &got_size), -ENODATA);
+        assert_int_equal(store_getxattr(f->store, live, ino, names[1], got, sizeof got, &got_size), 0);
+        assert_int_equal(got_size, sizes[i] - 1);
+        assert_memory_equal(got, value, got_size);
+    }
+}
+
 /* A checkpoint forgets relations that the log referred to; for some of them that is the last reference. */
 static void bulk_tables_that_left_the_cache_are_forgotten(void **state)
 {
@@ -275,6 +306,7 @@ static void cold_pages_are_read_before_the_gate(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(attribute_where_no_more_fit_can_be_replaced, set_up, tear_down),
         cmocka_unit_test_setup_teardown(inode_full_of_attributes_can_be_removed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bulk_tables_that_left_the_cache_are_forgotten, set_up, tear_down),
         cmocka_unit_test_setup_teardown(cold_pages_are_read_before_the_gate, set_up, tear_down),
