@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +117,16 @@ uint32_t daemon_raise_open_files(void)
     if (half < OPEN_FILES_MIN)
         return OPEN_FILES_MIN;
     return half < OPEN_FILES_MAX ? (uint32_t)half : OPEN_FILES_MAX;
+}
+
+void daemon_lift_file_size(void)
+{
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0 && getrlimit(RLIMIT_FSIZE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    (void)signal(SIGXFSZ, SIG_IGN);
 }
 
 void daemon_notify_systemd(const char *state)

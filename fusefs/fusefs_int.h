@@ -278,6 +278,8 @@ bool daemon_is_waited_for(int report_fd);
 void daemon_report(int report_fd, int status, const struct daemon_log *log);
 /* Raises the limit of open files; returns how many the store may have. */
 uint32_t daemon_raise_open_files(void);
+/* A limit on the size of files is meant for who writes, not for the store's files. Where it cannot be lifted, calls fail with EFBIG. */
+void daemon_lift_file_size(void);
 /* Tells systemd (Type=notify), if it wants to know. */
 void daemon_notify_systemd(const char *state);
 

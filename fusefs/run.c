@@ -366,6 +366,7 @@ static int daemon_main(const struct fusefs_options *options, int report_fd)
         return rc;
     }
     session_block_signals(); /* before the store starts its threads */
+    daemon_lift_file_size();
     rc = open_store(fs, report_fd);
     if (rc == 0) {
         rc = serve_store(fs, report_fd);
