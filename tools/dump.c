@@ -64,6 +64,16 @@ static int run_page(const struct dump_options *options, char **arguments)
     return dump_page(options, rel, (block_no)block);
 }
 
+static int run_sidecar(const struct dump_options *options, char **arguments)
+{
+    uint64_t rel = 0;
+    if (!parse_number(arguments[0], UINT64_MAX, &rel)) {
+        fprintf(stderr, "tblfs: '%s': not the number of a relation\n", arguments[0]);
+        return -EINVAL;
+    }
+    return dump_sidecar(options, rel);
+}
+
 struct subject {
     const char *name;
     int arguments;
@@ -72,7 +82,7 @@ struct subject {
 
 static const struct subject subjects[] = {
     {"control", 0, run_control}, {"log", 0, run_log},   {"catalog", 0, run_catalog},
-    {"table", 1, run_table},     {"page", 2, run_page},
+    {"table", 1, run_table},     {"page", 2, run_page}, {"sidecar", 1, run_sidecar},
 };
 
 static const struct subject *find_subject(const char *name)
@@ -127,7 +137,7 @@ static int dump_run(const struct tool *tool, int argc, char **argv)
 
 const struct tool tool_dump = {
     .name = "dump",
-    .arguments = "DATADIR control|log|catalog|table PATH|page RELATION BLOCK",
+    .arguments = "DATADIR control|log|catalog|table PATH|page RELATION BLOCK|sidecar RELATION",
     .summary = "Prints what lies in a data directory, field by field",
     .help =
         "Reads the files only: takes no lock, changes nothing, and works on a store that is damaged or was not closed\n"
@@ -136,7 +146,8 @@ const struct tool tool_dump = {
         "  log                  every batch and record of the log, and where it ends\n"
         "  catalog              every page and item of the last checkpoint's catalog\n"
         "  table PATH           the inode of a path below the mount point, and the pages of its content\n"
-        "  page RELATION BLOCK  one block; RELATION is a number, or the 16 digits that name its file\n\n"
+        "  page RELATION BLOCK  one block; RELATION is a number, or the 16 digits that name its file\n"
+        "  sidecar RELATION     the free map that a clean close left beside the file of a large table\n\n"
         "Lines that begin with '!' tell of damage. The exit status is 1 if there is one, else 0.\n",
     .run = dump_run,
 };

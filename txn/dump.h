@@ -35,5 +35,7 @@ int dump_catalog(const struct dump_options *options) WARN_UNUSED;
 int dump_table(const struct dump_options *options, const char *path) WARN_UNUSED;
 /* One block of a relation file, whatever it holds. */
 int dump_page(const struct dump_options *options, rel_no rel, block_no block) WARN_UNUSED;
+/* The free map beside the file of a relation. */
+int dump_sidecar(const struct dump_options *options, rel_no rel) WARN_UNUSED;
 
 #endif

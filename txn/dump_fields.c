@@ -5,6 +5,7 @@
  *
  * Locking: none, nothing is shared.
  */
+#include "fsm/sidecar_format.h"
 #include "table/content_format.h"
 #include "txn/dump_int.h"
 #include "txn/log_format.h"
@@ -191,6 +192,16 @@ static const struct field snapshot_fields[] = {
     FIELD(disk_snapshot, reserved, ZERO),
 };
 
+static const struct field sidecar_header_fields[] = {
+    FIELD(sidecar_header, magic, TEXT),        FIELD(sidecar_header, version, NUMBER),
+    FIELD(sidecar_header, blocks, NUMBER),     FIELD(sidecar_header, store_id, HEX),
+    FIELD(sidecar_header, rel, NUMBER),        FIELD(sidecar_header, first_ino, NUMBER),
+    FIELD(sidecar_header, epoch, NUMBER),      FIELD(sidecar_header, root, PTR),
+    FIELD(sidecar_header, root_bytes, NUMBER), FIELD(sidecar_header, root_leaves, NUMBER),
+    FIELD(sidecar_header, used, NUMBER),       FIELD(sidecar_header, root_height, NUMBER),
+    FIELD(sidecar_header, reserved, ZERO),     FIELD(sidecar_header, checksum, HEX),
+};
+
 static const struct field segment_header_fields[] = {
     FIELD(log_segment_header, magic, TEXT),          FIELD(log_segment_header, version, NUMBER),
     FIELD(log_segment_header, segment_size, NUMBER), FIELD(log_segment_header, store_id, HEX),
@@ -227,6 +238,7 @@ static const struct structure structures[] = {
     [DUMP_BACK] = STRUCTURE(back_fields, disk_back),
     [DUMP_OWNER] = STRUCTURE(owner_fields, disk_owner),
     [DUMP_SNAPSHOT] = STRUCTURE(snapshot_fields, disk_snapshot),
+    [DUMP_SIDECAR_HEADER] = STRUCTURE(sidecar_header_fields, sidecar_header),
     [DUMP_LOG_SEGMENT_HEADER] = STRUCTURE(segment_header_fields, log_segment_header),
     [DUMP_LOG_BATCH_HEADER] = STRUCTURE(batch_header_fields, log_batch_header),
 };

@@ -46,6 +46,7 @@ enum dump_structure {
     DUMP_BACK,
     DUMP_OWNER,
     DUMP_SNAPSHOT,
+    DUMP_SIDECAR_HEADER,
     DUMP_LOG_SEGMENT_HEADER,
     DUMP_LOG_BATCH_HEADER,
 };

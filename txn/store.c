@@ -434,6 +434,7 @@ static int close_with_sidecars(struct store *store)
         atomic_fetch_add(&store->changes, 1);
     }
     int rc = store_checkpoint(store);
+    store_maps_finish(store); /* those that a dropped snapshot put in doubt */
     if (rc == 0) {
         rc = frame_budget_take(store->cache, STORE_READ_PINS, 0, &budget);
     }

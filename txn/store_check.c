@@ -4,11 +4,13 @@
  * CHECK-1 Every catalog tree is sound (CATALOG-1, CATALOG-2), every content tree too (CONTENT-1).
  * CHECK-2 Names and inodes of the live view agree: NAMES-1, NAMES-2, and orphans are listed exactly once.
  * CHECK-3 Every free map equals the one that FSM-3 would build: no block is used and free, none is lost.
+ * CHECK-4 Every sidecar that the next write to its table would believe says the same.
  *
  * The gate is closed meanwhile, so nothing changes. One diag line for each finding; the check goes on to the next
  * object.
  */
 #include "txn/store_map.h"
+#include "txn/store_sidecar.h"
 
 #include "base/array.h"
 
@@ -270,6 +272,39 @@ static void check_map(struct check *check, const struct block_set *set)
     }
 }
 
+static bool sidecar_has(const struct fsm_sidecar *sidecar, block_no block)
+{
+    return (sidecar->words[block / 64] >> (block % 64) & 1) != 0;
+}
+
+/* CHECK-4. One that is not believed does no harm. */
+static void check_sidecar(struct check *check, const struct block_set *set, const struct content_root *root)
+{
+    struct fsm_sidecar sidecar;
+    const char *why = NULL;
+    const char *path = relation_file_path(set->relation);
+    if (relation_map(set->relation) != NULL) {
+        return; /* whoever made the map has used it up */
+    }
+    const int rc = store_sidecar_peek(check->store, set->relation, root, &sidecar, &why);
+    if (rc != 0) {
+        if (rc != -ENOENT) {
+            diag_log(check->diag, DIAG_WARNING, "%s" FSM_SIDECAR_SUFFIX ": not believed, does no harm: %s", path,
+                     why != NULL ? why : strerror(-rc));
+        }
+        return;
+    }
+    for (block_no block = 0; block < set->blocks; block++) {
+        if (block_set_has(set, block) != sidecar_has(&sidecar, block)) {
+            check->findings++;
+            diag_log(check->diag, DIAG_ERROR, "check: %s" FSM_SIDECAR_SUFFIX ": block %u is %s, the sidecar says %s",
+                     path, block, block_set_has(set, block) ? "in use" : "not in use",
+                     sidecar_has(&sidecar, block) ? "used" : "free");
+        }
+    }
+    fsm_sidecar_free(&sidecar);
+}
+
 static bool any_damaged(const struct content_seen *contents, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -296,9 +331,9 @@ static int check_relation(struct check *check, const struct content_seen *first,
         return rc;
     }
     rc = block_set_init(&set, relation);
-    bool live = false;
+    const struct content_seen *live = NULL;
     for (size_t i = 0; i < count && rc == 0; i++) {
-        live |= first[i].live;
+        live = first[i].live ? &first[i] : live;
         if (i > 0 && compare_content(&first[i - 1], &first[i]) == 0) {
             continue;
         }
@@ -310,8 +345,9 @@ static int check_relation(struct check *check, const struct content_seen *first,
     if (rc == 0 && check->forked == NULL) {
         rc = block_set_add_pinned(&set, store->cow);
     }
-    if (rc == 0 && check->forked == NULL && live) {
+    if (rc == 0 && check->forked == NULL && live != NULL) {
         check_map(check, &set);
+        check_sidecar(check, &set, &live->root);
     }
     block_set_free(&set);
     relation_unref(relation);

@@ -83,25 +83,50 @@ void store_sidecar_forget(struct store *store, struct relation *relation)
 
 /* ---- loading ---- */
 
-static bool is_root_of(const struct fsm_sidecar *sidecar, const struct inode *inode)
+static bool is_of_root(const struct fsm_sidecar *sidecar, const struct content_root *root)
 {
-    return page_ptr_equal(sidecar->root, inode->content_ptr) && sidecar->root_bytes == inode->size_bytes &&
-           sidecar->root_leaves == inode->content_leaves && sidecar->root_height == inode->content_height;
+    return page_ptr_equal(sidecar->root, root->ptr) && sidecar->root_bytes == root->bytes &&
+           sidecar->root_leaves == root->leaves && sidecar->root_height == root->height;
 }
 
-const char *store_sidecar_judge(const struct store *store, const struct fsm_sidecar *sidecar, const struct inode *inode)
+/* Why it is not believed; NULL: it is (SIDECAR-1). */
+static const char *judge(const struct store *store, const struct fsm_sidecar *sidecar, rel_no rel,
+                         const struct content_root *root)
 {
     const struct sidecars *sidecars = &store->sidecars;
     if (memcmp(sidecar->store_id, store->control.store_id, sizeof sidecar->store_id) != 0) {
         return "of another store";
     }
-    if (sidecar->rel != inode->rel) {
+    if (sidecar->rel != rel) {
         return "of another relation";
     }
     if ((sidecar->epoch < sidecars->from || sidecar->epoch > sidecars->to) && !PLANT(SIDECAR_EPOCH_IGNORED)) {
         return "of another life";
     }
-    return is_root_of(sidecar, inode) || PLANT(SIDECAR_ROOT_IGNORED) ? NULL : "of another version of the table";
+    return is_of_root(sidecar, root) || PLANT(SIDECAR_ROOT_IGNORED) ? NULL : "of another version of the table";
+}
+
+int store_sidecar_peek(struct store *store, struct relation *relation, const struct content_root *root,
+                       struct fsm_sidecar *out_sidecar, const char **out_why)
+{
+    char path[FSM_SIDECAR_PATH_BYTES];
+    struct fsm_sidecar sidecar;
+    block_no blocks = 0;
+    fsm_sidecar_path(relation, path);
+    int rc = relation_file_blocks(relation, &blocks);
+    if (rc == 0) {
+        rc = fsm_sidecar_read(store->dev, path, blocks, &sidecar, out_why);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    *out_why = judge(store, &sidecar, relation_number(relation), root);
+    if (*out_why != NULL) {
+        fsm_sidecar_free(&sidecar);
+        return -EBADMSG;
+    }
+    *out_sidecar = sidecar;
+    return 0;
 }
 
 /* Blocks in a row that are all used or all free, from `first` on. */
@@ -148,29 +173,22 @@ static int look_up(struct view *view, ino_no ino, struct inode *out_inode, ino_n
     return rc;
 }
 
-static bool load(struct store *store, struct relation *relation, const struct inode *inode, const char *path)
+static bool load(struct store *store, struct relation *relation, const struct content_root *root)
 {
     struct fsm_sidecar sidecar;
     const char *why = NULL;
-    block_no blocks = 0;
-    int rc = relation_file_blocks(relation, &blocks);
-    if (rc == 0) {
-        rc = fsm_sidecar_read(store->dev, path, blocks, &sidecar, &why);
-    }
+    int rc = store_sidecar_peek(store, relation, root, &sidecar, &why);
     if (rc == -ENOENT) {
         return false;
     }
-    const bool is_read = rc == 0;
-    if (is_read) {
-        why = store_sidecar_judge(store, &sidecar, inode);
-    }
-    remove_sidecar(store, path, relation_number(relation)); /* SIDECAR-2 */
-    if (is_read) {
-        rc = why == NULL ? fill_map(relation, &sidecar) : -EBADMSG;
+    store_sidecar_forget(store, relation); /* SIDECAR-2 */
+    if (rc == 0) {
+        rc = fill_map(relation, &sidecar);
         fsm_sidecar_free(&sidecar);
     }
     if (rc != 0) {
-        diag_log(store->diag, DIAG_INFO, "%s: not used: %s", path, why != NULL ? why : strerror(-rc));
+        diag_log(store->diag, DIAG_INFO, "%s" FSM_SIDECAR_SUFFIX ": not used: %s", relation_file_path(relation),
+                 why != NULL ? why : strerror(-rc));
     }
     atomic_fetch_add(rc == 0 ? &store->sidecars.loaded : &store->sidecars.ignored, 1);
     return rc == 0;
@@ -178,7 +196,6 @@ static bool load(struct store *store, struct relation *relation, const struct in
 
 bool store_sidecar_load(struct store *store, struct relation *relation, struct view *view, ino_no ino)
 {
-    char path[FSM_SIDECAR_PATH_BYTES];
     struct inode inode;
     ino_no first = INO_NONE;
     if (look_up(view, ino, &inode, &first) != 0) {
@@ -188,8 +205,8 @@ bool store_sidecar_load(struct store *store, struct relation *relation, struct v
     if (store->sidecars.unclean) {
         return false; /* there are none: the start removes them */
     }
-    fsm_sidecar_path(relation, path);
-    return load(store, relation, &inode, path);
+    const struct content_root root = store_content_root(&inode);
+    return load(store, relation, &root);
 }
 
 /* ---- all that there are ---- */
@@ -285,6 +302,12 @@ static int find_table(struct store *store, rel_no rel, ino_no first_ino, struct 
 
 /* ---- the threshold has been raised (SIDECAR-6) ---- */
 
+static bool is_believed(const struct store *store, const struct fsm_sidecar *sidecar, const struct inode *inode)
+{
+    const struct content_root root = store_content_root(inode);
+    return judge(store, sidecar, inode->rel, &root) == NULL;
+}
+
 static bool is_allowed(struct store *store, struct relation *relation, const char *path)
 {
     struct fsm_sidecar sidecar;
@@ -304,9 +327,8 @@ static bool is_allowed(struct store *store, struct relation *relation, const cha
         return false;
     }
     if (sidecar.used > store->sidecars.threshold) { /* what is used holds what is live */
-        rc = find_table(store, sidecar.rel, sidecar.first_ino, &inode);
-        why = rc == 0 ? store_sidecar_judge(store, &sidecar, &inode) : NULL;
-        rc = rc == 0 && why == NULL ? is_large(store, relation, &inode, &large) : -EBADMSG;
+        rc = find_table(store, relation_number(relation), sidecar.first_ino, &inode);
+        rc = rc == 0 && is_believed(store, &sidecar, &inode) ? is_large(store, relation, &inode, &large) : -EBADMSG;
     }
     fsm_sidecar_free(&sidecar);
     return rc == 0 && large;

@@ -17,9 +17,10 @@ epoch_no store_sidecars_epoch(const struct store *store, const struct control *c
 /* The relation's map is about to be made, for a table that was not written to in this life: `ino` has it in `view`. True: its sidecar was
  * good and the map is ready. Either way there is no sidecar any more (SIDECAR-2). The caller keeps others from making the map. */
 bool store_sidecar_load(struct store *store, struct relation *relation, struct view *view, ino_no ino);
-/* Why the sidecar would not be believed if it were read now; NULL: it would be. `file_blocks` and the inode are the relation's. */
-const char *store_sidecar_judge(const struct store *store, const struct fsm_sidecar *sidecar,
-                                const struct inode *inode);
+/* Reads the sidecar that the next write to the relation's table would use up. `root` is the table's. -ENOENT: there is none; -EBADMSG: it
+ * would not be believed, why is in *out_why. */
+int store_sidecar_peek(struct store *store, struct relation *relation, const struct content_root *root,
+                       struct fsm_sidecar *out_sidecar, const char **out_why) WARN_UNUSED;
 
 /* Somebody is done with the relation: if it has a map and may be large, it stays in memory until the close. */
 void store_sidecar_retain(const struct store *store, struct relation *relation);

@@ -60,6 +60,10 @@ clean_close_writes_one_for_a_large_table() {
     same "sidecars" "$(sidecars)" 1
     check_store
     same "sidecars behind a check" "$(sidecars)" 1
+    "$TBLFS" dump "$data" sidecar "$(basename "$(find "$data/rel" -name '*_fsm')" _fsm)" >"$work/dump" || fail "dump"
+    grep -q "root_bytes=$((200 * 1024))" "$work/dump" || fail "dump: $(cat "$work/dump")"
+    grep -q "blocks 0 to [0-9]*: used" "$work/dump" || fail "dump: $(cat "$work/dump")"
+    refuses "no such file" "$TBLFS" dump "$data" sidecar 77
     ok clean_close_writes_one_for_a_large_table
 }
 
@@ -98,6 +102,9 @@ damaged_one_is_ignored_and_replaced() {
     local file
     file=$(find "$data/rel" -name '*_fsm')
     dd if=/dev/urandom of="$file" bs=1 count=20 seek=130 conv=notrunc status=none
+    check_store
+    grep -qF "does no harm" "$work/check" || fail "check says nothing of a damaged sidecar: $(cat "$work/check")"
+    refuses "as good as none" "$TBLFS" dump "$data" sidecar "$(basename "$file" _fsm)"
     mount_store
     echo row >>"$mnt/large"
     same "loaded" "$(status sidecars_loaded)" 0
