@@ -114,9 +114,15 @@ static int hand_over_relation_of(struct publish *publish, const struct inode *in
     return list_relation_of(publish, inode, &publish->whole, &publish->whole_count, &publish->whole_capacity);
 }
 
-static int revive_relation_of(struct publish *publish, const struct inode *inode)
+static int revive_relation(struct publish *publish, const struct take_over_arg *ta)
 {
-    return list_relation_of(publish, inode, &publish->revived, &publish->revived_count, &publish->revived_capacity);
+    const int rc =
+        list_relation_of(publish, &ta->own, &publish->revived, &publish->revived_count, &publish->revived_capacity);
+    if (rc == 0) {
+        relation_set_first_ino(publish->revived[publish->revived_count - 1],
+                               ta->was_renumbered ? ta->owner.first : ta->touched->ino);
+    }
+    return rc;
 }
 
 /* Who owned the base's relation before the compaction took it from the live tree? */
@@ -143,7 +149,7 @@ static int take_over(struct publish *publish, struct take_over_arg *ta)
         rc = hand_over_relation_of(publish, &ta->own);
     }
     if (rc == 0 && revives_relation(ta)) {
-        rc = revive_relation_of(publish, &ta->own);
+        rc = revive_relation(publish, ta);
     }
     if (rc == 0 && !ta->touched->created && !ta->compacted && ta->base.rel != ta->own.rel) {
         rc = hand_over_relation_of(publish, &ta->base);

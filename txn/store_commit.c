@@ -268,6 +268,18 @@ static void note_written(const struct commit *commit)
     }
 }
 
+/* While they were in no tree but those of holders their maps could not be built. */
+static void build_maps_of_revived(const struct commit *commit)
+{
+    const struct publish *publish = &commit->publish;
+    for (size_t i = 0; i < publish->revived_count; i++) {
+        struct relation *relation = publish->revived[i];
+        if (!fsm_is_ready(relation)) {
+            store_map_doubt(commit->store, relation, relation_first_ino(relation));
+        }
+    }
+}
+
 /* Whoever reads what was replaced started before the swap and is through when its file lock was held exclusively once. */
 static void wait_for_readers(struct commit *commit)
 {
@@ -430,6 +442,7 @@ int store_txn_commit(struct store_txn *txn, struct store_changes *out_changes)
             destroy_closed_orphans(&commit);
             wait_for_readers(&commit);
             note_written(&commit);
+            build_maps_of_revived(&commit);
         }
         end_try(&commit);
     } while (!commit.swapped && wants_another_try(&commit, rc, &retry));

@@ -40,6 +40,7 @@ struct store_compact {
     struct store *store;
     struct store_file *file;   /* a reference */
     struct relation *relation; /* the new one; NULL: not started */
+    ts_no ts;                  /* of the table */
     struct content_root root;  /* of what was copied */
     epoch_no at;               /* of the fork that copying started with */
     unsigned restarts;
@@ -214,7 +215,7 @@ static int start(struct store_compact *compact)
     }
     if (rc == 0) {
         const rel_no rel = atomic_fetch_add(&store->next_rel, 1);
-        rc = store_make_relation(store, TS_DEFAULT, rel, store_file_ino(compact->file), &compact->relation);
+        rc = store_make_relation(store, compact->ts, rel, store_file_ino(compact->file), &compact->relation);
     }
     compact->root = CONTENT_ROOT_EMPTY;
     return rc;
@@ -431,6 +432,7 @@ static int has_order(struct store_compact *compact, bool *out_has)
     struct inode inode;
     const int rc = store_file_read_enter(compact->file, STORE_READ_PINS, &budget, &inode);
     if (rc == 0) {
+        compact->ts = inode.ts;
         *out_has = inode.rel == REL_NONE || inode.content_height < 2;
         store_file_read_leave(compact->file, &budget);
     }

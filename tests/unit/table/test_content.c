@@ -121,6 +121,85 @@ static void write_far_behind_the_end_leaves_a_hole(void **state)
     fixture_destroy(f);
 }
 
+/* Reads all of it in runs of at most `most` bytes, holes apart; data and holes alternate as `want` says, 0 ends it. */
+static void expect_runs(struct fixture *f, size_t most, const int64_t *want)
+{
+    uint8_t *bytes = malloc(most);
+    uint64_t at = 0;
+    int64_t run = 0;
+    assert_non_null(bytes);
+    while (at < f->root.bytes) {
+        uint64_t hole = 0;
+        size_t got = 0;
+        assert_int_equal(content_read_run(f->table, &f->root, at, bytes, most, &got, &hole), 0);
+        assert_true((got > 0) != (hole > 0) && got <= most);
+        const int64_t size = got > 0 ? (int64_t)got : -(int64_t)hole;
+        if ((run > 0) != (size > 0) && run != 0) {
+            assert_int_equal(run, *want++);
+            run = 0;
+        }
+        run += size;
+        at += got + hole;
+    }
+    assert_int_equal(run, *want++);
+    assert_int_equal(0, *want);
+    free(bytes);
+}
+
+static void runs_end_at_holes(void **state)
+{
+    struct fixture *f = fixture_create(4096);
+    uint8_t *bytes = pattern_create(50 * LEAF);
+    (void)state;
+    write_at(f, 0, bytes, 50 * LEAF);
+    punch_at(f, 3 * LEAF, 40 * LEAF);
+    expect_runs(f, 2 * LEAF, (const int64_t[]){3 * (int64_t)LEAF, -40 * (int64_t)LEAF, 7 * (int64_t)LEAF, 0});
+    expect_runs(f, 100 * LEAF, (const int64_t[]){3 * (int64_t)LEAF, -40 * (int64_t)LEAF, 7 * (int64_t)LEAF, 0});
+    expect_runs(f, 777, (const int64_t[]){3 * (int64_t)LEAF, -40 * (int64_t)LEAF, 7 * (int64_t)LEAF, 0});
+    resize_to(f, 60 * LEAF);
+    punch_at(f, 0, 5 * LEAF);
+    expect_runs(f, LEAF, (const int64_t[]){-43 * (int64_t)LEAF, 7 * (int64_t)LEAF, -10 * (int64_t)LEAF, 0});
+    resize_to(f, 43 * LEAF);
+    expect_runs(f, LEAF, (const int64_t[]){-43 * (int64_t)LEAF, 0});
+    free(bytes);
+    fixture_destroy(f);
+}
+
+static struct content_shape shape_of(struct fixture *f, uint64_t span)
+{
+    struct content_shape shape = {0};
+    while (shape.seen_bytes < f->root.bytes)
+        assert_int_equal(content_add_shape(f->table, &f->root, span, &shape), 0);
+    return shape;
+}
+
+static void shape_is_the_same_however_it_is_looked_at(void **state)
+{
+    static const uint64_t spans[] = {1, 100, LEAF, 3 * LEAF + 1, UINT64_MAX};
+    struct fixture *f = fixture_create(4096);
+    uint8_t *bytes = pattern_create(500 * LEAF);
+    (void)state;
+    write_at(f, 0, bytes, 500 * LEAF);
+    write_back_all(f);
+    for (unsigned i = 10; i < 60; i += 10)
+        write_at(f, i * LEAF, "moved", 5);
+    punch_at(f, 100 * LEAF + 1, 50 * LEAF);
+    resize_to(f, 600 * LEAF);
+    write_at(f, 600 * LEAF - 4, "last", 4);
+    const struct content_shape all = shape_of(f, UINT64_MAX);
+    assert_int_equal(all.leaves, f->root.leaves);
+    assert_int_equal(all.leaves, 500 - 49 + 1);
+    assert_int_equal(all.leaf_bytes, 451 * LEAF + 4);
+    assert_int_equal(content_shape_least_leaves(&all), 452);
+    assert_true(all.runs >= 5 && all.runs <= 2 * 5 + 6);
+    for (unsigned i = 0; i < ARRAY_COUNT(spans); i++) {
+        const struct content_shape shape = shape_of(f, spans[i]);
+        assert_memory_equal(&shape, &all, sizeof shape);
+    }
+    free(bytes);
+    fixture_destroy(f);
+}
+
 static void write_beyond_the_largest_size_is_refused(void **state)
 {
     struct fixture *f = fixture_create(BUFCACHE_MIN_FRAMES);
@@ -601,6 +680,8 @@ int main(void)
         cmocka_unit_test(append_after_write_back_moves_only_the_tail),
         cmocka_unit_test(overwrite_in_private_leaf_allocates_nothing),
         cmocka_unit_test(write_far_behind_the_end_leaves_a_hole),
+        cmocka_unit_test(runs_end_at_holes),
+        cmocka_unit_test(shape_is_the_same_however_it_is_looked_at),
         cmocka_unit_test(write_beyond_the_largest_size_is_refused),
         cmocka_unit_test(small_gap_behind_the_end_is_zero_bytes),
         cmocka_unit_test(sequential_small_writes_into_a_hole_fill_leaves),
