@@ -7,12 +7,15 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct tool *const tools[] = {
-    &tool_mkfs,    &tool_mount,  &tool_umount, &tool_txn,    &tool_commit,   &tool_abort,   &tool_snapshot,
-    &tool_compact, &tool_fsm,    &tool_backup, &tool_verify, &tool_check,    &tool_dump,    &tool_copy,
-    &tool_import,  &tool_export, &tool_status, &tool_top,    &tool_settings, &tool_version, &tool_help,
+    &tool_mkfs,     &tool_mount,    &tool_umount,  &tool_txn,    &tool_commit, &tool_abort,
+    &tool_snapshot, &tool_compact,  &tool_fsm,     &tool_backup, &tool_verify, &tool_check,
+    &tool_dump,     &tool_upgrade,  &tool_copy,    &tool_import, &tool_export, &tool_status,
+    &tool_top,      &tool_settings, &tool_version, &tool_help,
 };
 
 const struct tool *tool_find(const char *name)
@@ -47,6 +50,20 @@ int tool_usage_error(const struct tool *tool, const char *fmt, ...)
     va_end(args);
     fprintf(stderr, "\nUsage: tblfs %s %s\n'tblfs help %s' says more.\n", tool->name, tool->arguments, tool->name);
     return TOOL_EXIT_USAGE;
+}
+
+char *tool_absolute_path(const char *path)
+{
+    char *text = NULL;
+    if (path[0] == '/')
+        return strdup(path);
+    char *here = getcwd(NULL, 0);
+    if (here == NULL)
+        return NULL;
+    if (asprintf(&text, "%s/%s", here, path) < 0)
+        text = NULL;
+    free(here);
+    return text;
 }
 
 static void print_overview(FILE *out)

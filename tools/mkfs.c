@@ -11,21 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Paths reach the device as absolute ones; the directory itself may be missing still. */
-static char *absolute(const char *path)
-{
-    char *text = NULL;
-    if (path[0] == '/')
-        return strdup(path);
-    char *here = getcwd(NULL, 0);
-    if (here == NULL)
-        return NULL;
-    if (asprintf(&text, "%s/%s", here, path) < 0)
-        text = NULL;
-    free(here);
-    return text;
-}
-
 /* "fsm_threshold=N". */
 static bool parse_threshold(const char *text, uint32_t *out_threshold)
 {
@@ -46,7 +31,7 @@ static int make(const char *path, bool threshold_given, uint32_t threshold)
 {
     struct diag diag;
     diag_init_stderr(&diag, DIAG_WARNING);
-    char *dir = absolute(path);
+    char *dir = tool_absolute_path(path);
     if (dir == NULL) {
         fprintf(stderr, "tblfs: %s: %s\n", path, strerror(errno));
         return TOOL_EXIT_FAILED;

@@ -43,8 +43,11 @@ extern const struct tool tool_top;
 extern const struct tool tool_txn;
 extern const struct tool tool_umount;
 extern const struct tool tool_verify;
+extern const struct tool tool_upgrade;
 extern const struct tool tool_version;
 
+/* The path as the device wants it; what it names may be missing still. To be freed; NULL and errno. */
+char *tool_absolute_path(const char *path);
 /* NULL: no such tool. */
 const struct tool *tool_find(const char *name);
 /* Says what is wrong and how the tool is used, on stderr. Returns TOOL_EXIT_USAGE. */

@@ -94,8 +94,8 @@ static enum copy_state copy_state(const struct control_slot *slot, size_t size_r
 /* What a slot with a good checksum may still have wrong: nothing, unless another program wrote it. */
 static int slot_validate(struct diag *diag, const char *path, const struct control_slot *slot)
 {
-    if (le32_get(slot->version) != CONTROL_FORMAT_VERSION) {
-        return diag_damage(diag, path, BLOCK_NONE, "version", "got %u, want %u", le32_get(slot->version),
+    if (le32_get(slot->version) == 0 || le32_get(slot->version) > CONTROL_FORMAT_VERSION) {
+        return diag_damage(diag, path, BLOCK_NONE, "version", "got %u, want 1 to %u", le32_get(slot->version),
                            CONTROL_FORMAT_VERSION);
     }
     if (le32_get(slot->block_size) != BLOCK_SIZE) {
@@ -155,12 +155,6 @@ static int scan_judge(struct diag *diag, const char *path, const struct control_
                  CONTROL_FORMAT_VERSION);
         return -EPROTO;
     }
-    if (scan->good > 0 && le32_get(scan->newest.version) < CONTROL_FORMAT_VERSION) {
-        diag_log(diag, DIAG_ERROR,
-                 "%s: written by an older version of tblfs, in format %u; 'tblfs upgrade' makes a copy in format %u",
-                 path, le32_get(scan->newest.version), CONTROL_FORMAT_VERSION);
-        return -EPROTO;
-    }
     for (unsigned slot = 0; slot < 2; slot++) {
         if (scan->good_in_slot[slot] == 0) {
             return diag_damage(diag, path, BLOCK_NONE, "control slot", "slot %u: both copies are damaged", slot);
@@ -169,7 +163,8 @@ static int scan_judge(struct diag *diag, const char *path, const struct control_
     return slot_validate(diag, path, &scan->newest);
 }
 
-int control_read(struct io_device *dev, struct diag *diag, const char *dir, struct control *out_control)
+int control_read_any(struct io_device *dev, struct diag *diag, const char *dir, struct control *out_control,
+                     uint32_t *out_version)
 {
     char path[CONTROL_PATH_SIZE];
     control_path(path, dir);
@@ -197,8 +192,28 @@ int control_read(struct io_device *dev, struct diag *diag, const char *dir, stru
     }
     if (rc == 0) {
         slot_decode(&scan.newest, out_control);
+        *out_version = le32_get(scan.newest.version);
     }
     return rc;
+}
+
+int control_read(struct io_device *dev, struct diag *diag, const char *dir, struct control *out_control)
+{
+    struct control control;
+    uint32_t version = 0;
+    const int rc = control_read_any(dev, diag, dir, &control, &version);
+    if (rc != 0) {
+        return rc;
+    }
+    if (version < CONTROL_FORMAT_VERSION) {
+        diag_log(
+            diag, DIAG_ERROR,
+            "%s/control: written by an older version of tblfs, in format %u; 'tblfs upgrade' makes a copy in format %u",
+            dir, version, CONTROL_FORMAT_VERSION);
+        return -EPROTO;
+    }
+    *out_control = control;
+    return 0;
 }
 
 /* A copy that an earlier write left torn is written first, while the other one is whole (CONTROL-1). */

@@ -39,9 +39,12 @@ struct control {
 /* Writes both slots of a new control file, syncs it and its directory. number and number + 1 are used; *control is what
  * is in force. */
 int control_create(struct io_device *dev, const char *dir, struct control *control) WARN_UNUSED;
-/* Reads the slot in force. -ENODATA: there is no control file, or it never was one; -EPROTO: a newer format; -EIO:
+/* Reads the slot in force. -ENODATA: there is no control file, or it never was one; -EPROTO: another format; -EIO:
  * damaged, reported. */
 int control_read(struct io_device *dev, struct diag *diag, const char *dir, struct control *out_control) WARN_UNUSED;
+/* The same of an older format too: fields that it does not have are 0. */
+int control_read_any(struct io_device *dev, struct diag *diag, const char *dir, struct control *out_control,
+                     uint32_t *out_version) WARN_UNUSED;
 /* Writes *control into the slot not in force, with number + 1 (updated in *control), copy by copy, each synced. */
 int control_write(struct io_device *dev, const char *dir, struct control *control) WARN_UNUSED;
 
