@@ -16,6 +16,8 @@
  * FSM-7 No used block lies at or above high_water.
  * FSM-8 `touched` has a bit for each block that was handed out or freed since a build began: there the map itself is right, whatever the
  *       trees of the fork say.
+ * FSM-9 A block is taken just behind the hint, if enough of them are free there, else as far in front as may be: so what is written
+ *       again and again moves to the front, and the end of the file can be cut off at the next checkpoint.
  *
  * Locking: each map has its own mutex (LOCK_RANK_FSM), held over relation_* calls, which may do I/O: extending a file
  * is what a reserve waits for, and nobody else can use the map meanwhile anyway.
@@ -34,8 +36,14 @@
 #include <string.h>
 
 #define CHUNK_MAX_BLOCKS 8192u
-#define CHUNK_SHARE      8u /* a chunk is this part of the file */
-#define RUN_CANDIDATES   8u /* runs looked at before the longest is taken */
+#define CHUNK_SHARE      32u /* a chunk is this part of the file */
+#define RUN_CANDIDATES   8u  /* runs looked at from the front of the file before the longest of them is taken */
+#define NEAR_BLOCKS      64u /* so far behind a hint is still near */
+#define RUN_LONG_ENOUGH  32u /* blocks in a row that are worth a place of their own */
+#define RUN_TO_BEGIN     8u /* blocks that should follow where nothing is near: others will be asked for next to this one */
+#define RUN_BEFORE_END                                                                                                 \
+    16u /* so many blocks are worth more than a longer run at the end of the file, which then cannot be cut */
+#define DEFERRED_MIN 256u
 
 /* What a build under way collects: one bit for each block that the file had when it began. */
 struct fsm_build {
@@ -56,12 +64,13 @@ struct fsm_map {
     uint64_t doubts; /* calls of fsm_doubt */
     block_no file_blocks;
     block_no high_water; /* FSM-7 */
-    block_no cursor;     /* where the next search without a hint begins */
     uint32_t free_blocks;
     uint32_t reserved;
     struct fsm_bitmap used;
     struct fsm_build build;
     _Atomic bool freed; /* a block was, since the last trim */
+    uint64_t deferred;  /* blocks that wait to be free since */
+    epoch_no deferred_since;
     uint64_t allocations;
     uint64_t words_read;
 };
@@ -216,15 +225,6 @@ void fsm_unreserve(struct relation *relation, uint32_t count)
     mutex_unlock(&map->lock);
 }
 
-/* Where a search begins. Small relations stay dense at the front. */
-static block_no search_start(const struct fsm_map *map, block_no hint)
-{
-    if (map->file_blocks <= FSM_SMALL_BLOCKS)
-        return 0;
-    const block_no start = hint == BLOCK_NONE ? map->cursor : hint;
-    return start < map->file_blocks ? start : 0;
-}
-
 /* First free block at or behind `from`, else from the front. There is one. */
 static block_no next_free(const struct fsm_map *map, block_no from)
 {
@@ -233,6 +233,21 @@ static block_no next_free(const struct fsm_map *map, block_no from)
         block = fsm_bitmap_next_clear(&map->used, 0);
     assert(block < map->file_blocks);
     return (block_no)block;
+}
+
+static bool is_small(const struct fsm_map *map)
+{
+    return map->file_blocks <= FSM_SMALL_BLOCKS;
+}
+
+/* A free block just behind the hint. */
+static bool find_near(const struct fsm_map *map, block_no hint, block_no *out_block)
+{
+    if (hint >= map->file_blocks || is_small(map))
+        return false;
+    const uint64_t block = fsm_bitmap_next_clear(&map->used, hint);
+    *out_block = (block_no)block;
+    return block != FSM_BIT_NONE && block - hint <= NEAR_BLOCKS;
 }
 
 /* FSM-8 */
@@ -250,10 +265,61 @@ static void take(struct fsm_map *map, block_no first, uint32_t count)
     touch(map, first, count);
     map->free_blocks -= count;
     map->reserved -= count;
-    map->cursor = first + count;
     if (map->high_water < first + count)
         map->high_water = first + count;
     map->allocations++;
+}
+
+/* The first run from the front that is long enough, else the longest of the first few. Returns its length, at most `limit`. */
+static uint32_t find_run_from_front(const struct fsm_map *map, uint32_t enough, uint32_t limit, block_no *out_first)
+{
+    uint32_t best = 0;
+    uint64_t from = next_free(map, 0);
+    for (unsigned tries = 0; tries < RUN_CANDIDATES && from != FSM_BIT_NONE && best < enough; tries++) {
+        const uint32_t run = (uint32_t)fsm_bitmap_clear_run(&map->used, from, limit);
+        if (run > best) {
+            best = run;
+            *out_first = (block_no)from;
+        }
+        from = fsm_bitmap_next_clear(&map->used, from + run);
+    }
+    return best;
+}
+
+/* How long a run has to be. Where nothing is near, others will be asked for next to this one; the end of the file is grown into only
+ * when there is no good place in front. */
+static uint32_t run_enough(const struct fsm_map *map, bool near, block_no near_block, uint32_t want)
+{
+    if (is_small(map))
+        return 1;
+    if (near && near_block >= map->high_water)
+        return RUN_LONG_ENOUGH;
+    const uint32_t enough = want < RUN_LONG_ENOUGH ? want : RUN_LONG_ENOUGH;
+    return near || enough > RUN_TO_BEGIN ? enough : RUN_TO_BEGIN;
+}
+
+/* FSM-9. Returns the length of the run, at most `want`. */
+static uint32_t find_run(const struct fsm_map *map, block_no hint, uint32_t want, block_no *out_first)
+{
+    block_no near_block = 0;
+    block_no front_block = 0;
+    const bool near = find_near(map, hint, &near_block);
+    const uint32_t enough = run_enough(map, near, near_block, want);
+    uint32_t best = near ? (uint32_t)fsm_bitmap_clear_run(&map->used, near_block, want) : 0;
+    *out_first = near_block;
+    if (best >= enough && near_block < map->high_water)
+        return best;
+    const uint32_t front = find_run_from_front(map, enough, want < enough ? enough : want, &front_block);
+    if (front > best || front >= enough) {
+        best = front;
+        *out_first = front_block;
+    }
+    const uint32_t at_end = map->file_blocks - map->high_water;
+    if (best < RUN_BEFORE_END && best < want && at_end > best) {
+        best = at_end;
+        *out_first = map->high_water;
+    }
+    return best < want ? best : want;
 }
 
 block_no fsm_allocate(struct relation *relation, block_no hint)
@@ -262,34 +328,12 @@ block_no fsm_allocate(struct relation *relation, block_no hint)
     assert(map != NULL);
     mutex_lock(&map->lock);
     assert(map->reserved > 0 && map->free_blocks >= map->reserved);
-    const block_no block = next_free(map, search_start(map, hint));
+    block_no block = 0;
+    if (!find_near(map, hint, &block))
+        block = next_free(map, 0);
     take(map, block, 1);
     mutex_unlock(&map->lock);
     return block;
-}
-
-/* The longest run among the free end of the file and the next few behind `start`; the first that is long enough. */
-static uint32_t find_run(const struct fsm_map *map, block_no start, uint32_t want, block_no *out_first)
-{
-    uint32_t best = 0;
-    block_no from = next_free(map, start);
-    for (unsigned tries = 0; tries < RUN_CANDIDATES; tries++) {
-        const uint32_t run = (uint32_t)fsm_bitmap_clear_run(&map->used, from, want);
-        if (run > best) {
-            best = run;
-            *out_first = from;
-        }
-        const uint64_t next = fsm_bitmap_next_clear(&map->used, (uint64_t)from + run);
-        if (best == want || next == FSM_BIT_NONE)
-            break;
-        from = (block_no)next;
-    }
-    const uint32_t at_end = map->file_blocks - map->high_water;
-    if (best < want && at_end > best) {
-        best = at_end < want ? at_end : want;
-        *out_first = map->high_water;
-    }
-    return best;
 }
 
 uint32_t fsm_allocate_run(struct relation *relation, block_no hint, uint32_t want, block_no *out_first)
@@ -300,7 +344,7 @@ uint32_t fsm_allocate_run(struct relation *relation, block_no hint, uint32_t wan
     assert(map->reserved > 0 && map->free_blocks >= map->reserved);
     if (want > map->reserved)
         want = map->reserved;
-    const uint32_t count = find_run(map, search_start(map, hint), want, out_first);
+    const uint32_t count = find_run(map, hint, want, out_first);
     take(map, *out_first, count);
     mutex_unlock(&map->lock);
     return count;
@@ -321,6 +365,20 @@ void fsm_free(struct relation *relation, block_no first, uint32_t count)
         atomic_store_explicit(&map->freed, true, memory_order_relaxed);
     }
     mutex_unlock(&map->lock);
+}
+
+bool fsm_defer(struct relation *relation, uint64_t blocks, epoch_no since)
+{
+    struct fsm_map *map = relation_map(relation);
+    if (map == NULL)
+        return false;
+    mutex_lock(&map->lock);
+    map->deferred = (map->deferred_since == since ? map->deferred : 0) + blocks;
+    map->deferred_since = since;
+    const uint64_t used = map->file_blocks - map->free_blocks;
+    const bool many = map->deferred > DEFERRED_MIN && 2 * map->deferred > used;
+    mutex_unlock(&map->lock);
+    return many;
 }
 
 bool fsm_is_ready(struct relation *relation)
@@ -539,7 +597,6 @@ int fsm_build_finish(struct relation *relation)
     map->ordered = map->ordered && !map->ready;
     map->building = false;
     map->high_water = (block_no)fsm_bitmap_end_of_set(&map->used, map->file_blocks);
-    map->cursor = 0;
     build_free(build);
     mutex_unlock(&map->lock);
     return 0;
@@ -643,7 +700,7 @@ bool fsm_may_trim(const struct relation *relation)
 
 uint32_t fsm_spare_blocks(block_no file_blocks)
 {
-    return file_blocks <= FSM_SMALL_BLOCKS ? 0 : file_blocks / 8;
+    return file_blocks <= FSM_SMALL_BLOCKS ? 0 : file_blocks / CHUNK_SHARE;
 }
 
 int fsm_trim(struct relation *relation, uint32_t keep_blocks, uint32_t *out_blocks_cut)

@@ -29,14 +29,18 @@
 int fsm_reserve(struct relation *relation, uint32_t count) WARN_UNUSED;
 /* Gives back what was promised and not used. */
 void fsm_unreserve(struct relation *relation, uint32_t count);
-/* Takes one promised block: `hint` when it is free, else the nearest free one behind it (small relations: the lowest
- * one). Cannot fail. */
+/* Takes one promised block: `hint` when it is free, else one just behind it, else the lowest one (small relations, and without a hint,
+ * BLOCK_NONE: always that). Cannot fail. */
 block_no fsm_allocate(struct relation *relation, block_no hint);
-/* Takes up to `want` promised blocks (want >= 1) that lie in a row, as near behind hint as may be and preferring a run
- * that is long enough. Returns how many (>= 1), the first in *out_first. */
+/* Takes up to `want` promised blocks (want >= 1) that lie in a row: just behind the hint, else in the first of the lowest few runs
+ * that is long enough, else in the longest of them, or at the end. Returns how many (>= 1), the first in *out_first. */
 uint32_t fsm_allocate_run(struct relation *relation, block_no hint, uint32_t want, block_no *out_first);
 /* The blocks are free (they must be allocated). */
 void fsm_free(struct relation *relation, block_no first, uint32_t count);
+
+/* Blocks left the tree and stay used until a checkpoint later than `since` is durable. True: more than half of what is used waits like that,
+ * and it is not little: the file grows for want of a checkpoint. */
+bool fsm_defer(struct relation *relation, uint64_t blocks, epoch_no since) WARN_UNUSED;
 
 /* FSM-3. The map is used meanwhile as before, and is ready after finish. The caller forks behind begin, with no operation between its
  * allocations and its end, and marks what the fork or a holder reaches, or what was pinned otherwise at the fork. A relation

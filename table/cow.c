@@ -387,6 +387,7 @@ void cow_holder_made_durable(struct cow *cow, struct holder *holder)
     assert(holder->kind == HOLDER_CHECKPOINT);
     unpin_locked(cow, find_durable_locked(cow), holder->at);
     holder->kind = HOLDER_DURABLE;
+    cow->stats.wants_checkpoint = false;
     atomic_store(&cow->durable_at, holder->at);
     cow_dropped_review_locked(cow);
     mutex_unlock(&cow->lock);
@@ -443,11 +444,25 @@ static bool log_refers_to(const struct cow *cow, const struct relation *relation
     return relation_referenced(relation) > atomic_load(&cow->durable_at) && !PLANT(REFERRED_BLOCKS_REUSED);
 }
 
+/* Blocks that a checkpoint would make free, if nothing else holds them. Those that the log pins count double: what the durable checkpoint sees
+ * is never more than the table has, of them there is no end. */
+static void note_deferred_locked(struct cow *cow, const struct dead_chunk *chunk, bool pinned)
+{
+    uint64_t blocks = 0;
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        blocks += chunk->entries[i].count;
+    }
+    cow->stats.deferred += blocks;
+    if (fsm_defer(chunk->relation, pinned ? 2 * blocks : blocks, atomic_load(&cow->durable_at))) {
+        cow->stats.wants_checkpoint = true;
+    }
+}
+
 /* Who else sees them is asked when the next checkpoint is durable. */
 static void pin_chunk_locked(struct cow *cow, struct dead_chunk *chunk)
 {
     chunk->pinned = cow_epoch(cow);
-    cow->stats.deferred += chunk->count;
+    note_deferred_locked(cow, chunk, true);
     chunk_push(&cow->pinned, chunk);
 }
 
@@ -754,10 +769,12 @@ static void retire_private_entries(struct view *view, struct dead_chunk *chunk)
     }
     struct cow *cow = view->cow;
     mutex_lock(&cow->lock);
-    cow->stats.freed_at_once += freed;
-    cow->stats.deferred += kept;
-    mutex_unlock(&cow->lock);
     chunk->count = kept;
+    cow->stats.freed_at_once += freed;
+    if (view->kind == VIEW_LIVE) {
+        note_deferred_locked(cow, chunk, false);
+    }
+    mutex_unlock(&cow->lock);
 }
 
 void cow_pin_chunk(struct cow *cow, struct dead_chunk *chunk)

@@ -231,7 +231,9 @@ int cow_each_private_run(struct cow *cow, const struct relation *relation, cow_r
 
 struct cow_stats {
     epoch_no epoch;
-    uint64_t forks, forks_shared, holders, deadlist_entries, deadlist_blocks, freed_at_once, deferred;
+    uint64_t forks, forks_shared, holders, deadlist_entries, deadlist_blocks, freed_at_once;
+    uint64_t deferred;     /* blocks that left the live tree and wait for a checkpoint, in all of this life */
+    bool wants_checkpoint; /* so many of a relation do that its file grows for want of one (fsm_defer) */
 };
 void cow_get_stats(struct cow *cow, struct cow_stats *out_stats);
 int cow_check(struct cow *cow) WARN_UNUSED;

@@ -429,16 +429,27 @@ int store_checkpoint(struct store *store)
 
 /* ---- in the background ---- */
 
-static bool checkpoint_is_due(struct store *store)
+static bool wants_checkpoint_locked(struct store *store)
 {
     struct cow_stats stats;
+    cow_get_stats(store->cow, &stats); /* behind the lock: all only grow past what the last checkpoint noted */
+    return log_end(store->log) - store->durable_lsn >= store->checkpoint_log_bytes ||
+           stats.deferred - store->deferred_at_checkpoint > DEFERRED_BLOCKS_MAX || stats.wants_checkpoint;
+}
+
+bool store_wants_checkpoint(struct store *store)
+{
     mutex_lock(&store->checkpoint_lock);
-    cow_get_stats(store->cow, &stats); /* behind the lock: all three only grow past what the last checkpoint noted */
-    const lsn_no end = log_end(store->log);
+    const bool wants = !store->read_only && wants_checkpoint_locked(store);
+    mutex_unlock(&store->checkpoint_lock);
+    return wants;
+}
+
+static bool checkpoint_is_due(struct store *store)
+{
+    mutex_lock(&store->checkpoint_lock);
     const uint64_t age_ns = io_monotonic_ns(store->dev) - store->last_checkpoint_ns;
-    const bool due = age_ns >= store->checkpoint_interval_ns ||
-                     end - store->durable_lsn >= store->checkpoint_log_bytes ||
-                     stats.deferred - store->deferred_at_checkpoint > DEFERRED_BLOCKS_MAX;
+    const bool due = age_ns >= store->checkpoint_interval_ns || wants_checkpoint_locked(store);
     mutex_unlock(&store->checkpoint_lock);
     return due;
 }

@@ -453,6 +453,8 @@ void store_backup_end(struct store_backup *backup);
 
 /* Takes a checkpoint now and waits for it. */
 int store_checkpoint(struct store *store) WARN_UNUSED;
+/* Is so much logged or replaced since the last one that the background would take one now? */
+bool store_wants_checkpoint(struct store *store);
 /* Without background threads: drops what is dead, one round of the background writer. */
 void store_step(struct store *store);
 

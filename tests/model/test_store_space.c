@@ -185,6 +185,66 @@ static void file_of_constant_size_stays_bounded(void **state)
     assert_int_equal(store_check(f->store), 0);
 }
 
+#define CYCLE_LEAVES UINT64_C(1000)
+
+/* One change that leaves the table as long as it was. */
+static void rewrite_something(struct fixture *f, struct store_file *file, struct test_random *random)
+{
+    const uint64_t leaf = test_random_below(random, CYCLE_LEAVES - 100);
+    const uint64_t leaves = test_random_range(random, 1, 4);
+    struct store_attr attr = {.size_bytes = (CYCLE_LEAVES - leaves) * LEAF_BYTES};
+    switch (test_random_below(random, 40)) {
+    case 0: /* in order, a leaf at a time */
+        for (uint64_t i = 0; i < 100; i++) {
+            write_at(f, file, (leaf + i) * LEAF_BYTES, LEAF_BYTES);
+        }
+        break;
+    case 1: /* at once; the log refers to it */
+        write_at(f, file, leaf * LEAF_BYTES, 100 * LEAF_BYTES);
+        break;
+    case 2:
+    case 3:
+        assert_int_equal(
+            store_setattr(f->store, store_live(f->store), store_file_ino(file), STORE_SET_SIZE, &attr, &attr), 0);
+        write_at(f, file, (CYCLE_LEAVES - leaves) * LEAF_BYTES, leaves * LEAF_BYTES);
+        break;
+    default:
+        write_at(f, file, leaf * LEAF_BYTES, leaves * LEAF_BYTES);
+        break;
+    }
+}
+
+static void file_of_a_table_rewritten_again_and_again_stays_bounded(void **state)
+{
+    struct fixture *f = *state;
+    struct test_random random;
+    struct store_stats stats;
+    uint64_t worst = 0;
+    struct store_file *file = create(f, "cycles");
+    const unsigned cycles = test_is_long() ? 100000 : 20000;
+    test_random_init(&random, test_seed("test_store_space"));
+    for (uint64_t leaf = 0; leaf < CYCLE_LEAVES; leaf += 100) {
+        write_at(f, file, leaf * LEAF_BYTES, 100 * LEAF_BYTES);
+    }
+    const rel_no rel = relation_of(f, store_file_ino(file));
+    for (unsigned i = 1; i <= cycles; i++) {
+        rewrite_something(f, file, &random);
+        if (store_wants_checkpoint(f->store) || i % 1000 == 0) {
+            assert_int_equal(store_checkpoint(f->store), 0);
+        }
+        if (i % 1000 == 0) { /* nobody writes beside it: it is a quiet one */
+            const uint64_t blocks = file_blocks(f, rel);
+            worst = blocks > worst ? blocks : worst;
+        }
+    }
+    store_get_stats(f->store, &stats);
+    (void)fprintf(stderr, "worst %" PRIu64 " blocks at a quiet checkpoint, %" PRIu64 " checkpoints\n", worst,
+                  stats.checkpoints);
+    assert_in_range(worst, CYCLE_LEAVES, CYCLE_LEAVES * 22 / 10);
+    assert_int_equal(store_check(f->store), 0);
+    store_file_close(file);
+}
+
 /* A large table that becomes small has a small file behind the next checkpoints. */
 static void file_of_a_table_that_shrank_is_cut(void **state)
 {
@@ -295,6 +355,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(blocks_of_a_sparse_file_are_those_with_data, set_up, tear_down),
         cmocka_unit_test_setup_teardown(blocks_of_a_full_file_cover_its_size, set_up, tear_down),
         cmocka_unit_test_setup_teardown(file_of_constant_size_stays_bounded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(file_of_a_table_rewritten_again_and_again_stays_bounded, set_up, tear_down),
         cmocka_unit_test_setup_teardown(file_of_a_table_that_shrank_is_cut, set_up, tear_down),
         cmocka_unit_test_setup_teardown(table_damaged_before_replay_answers_eio_and_the_rest_is_there, set_up,
                                         tear_down),

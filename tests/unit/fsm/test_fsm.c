@@ -132,14 +132,14 @@ static void reserve_small_relation_grows_by_what_is_needed(void **state)
     assert_true(file_blocks(f) > FSM_SMALL_BLOCKS);
 }
 
-static void reserve_large_relation_grows_by_an_eighth(void **state)
+static void reserve_large_relation_grows_by_a_part_of_it(void **state)
 {
     struct fixture *f = *state;
     assert_int_equal(fsm_init_empty(f->relation), 0);
     assert_int_equal(fsm_reserve(f->relation, 80000), 0);
     assert_int_equal(file_blocks(f), 80000);
     assert_int_equal(fsm_reserve(f->relation, 1), 0);
-    assert_int_equal(file_blocks(f), 88192);
+    assert_int_equal(file_blocks(f), 82500);
     assert_int_equal(fsm_reserve(f->relation, 20000), 0);
     assert_int_equal(file_blocks(f), 100001);
 }
@@ -182,11 +182,49 @@ static void allocate_follows_hint_in_large_relation(void **state)
     assert_int_equal(fsm_reserve(f->relation, 1000), 0);
     assert_int_equal(fsm_allocate(f->relation, 500), 500);
     assert_int_equal(fsm_allocate(f->relation, 500), 501);
-    assert_int_equal(fsm_allocate(f->relation, BLOCK_NONE), 502);
+    assert_int_equal(fsm_allocate(f->relation, BLOCK_NONE), 0); /* as far in front as may be */
     assert_int_equal(fsm_allocate(f->relation, 5), 5);
     assert_int_equal(fsm_allocate(f->relation, 999), 999);
-    assert_int_equal(fsm_allocate(f->relation, 999), 0);
-    assert_int_equal(fsm_allocate(f->relation, 100000), 1);
+    assert_int_equal(fsm_allocate(f->relation, 999), 1);
+    assert_int_equal(fsm_allocate(f->relation, 100000), 2);
+}
+
+static void allocate_goes_to_the_front_when_nothing_is_near(void **state)
+{
+    struct fixture *f = *state;
+    block_no first = 0;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, 1000), 0);
+    assert_int_equal(fsm_allocate_run(f->relation, 0, 1000, &first), 1000);
+    fsm_free(f->relation, 10, 2); /* nothing begins there */
+    fsm_free(f->relation, 50, 20);
+    fsm_free(f->relation, 600, 1);
+    fsm_free(f->relation, 900, 40);
+    assert_int_equal(fsm_reserve(f->relation, 6), 0);
+    assert_int_equal(fsm_allocate_run(f->relation, 590, 1, &first), 1);
+    assert_int_equal(first, 600);
+    assert_int_equal(fsm_allocate_run(f->relation, 601, 1, &first), 1);
+    assert_int_equal(first, 50);
+    assert_int_equal(fsm_allocate_run(f->relation, 51, 2, &first), 2);
+    assert_int_equal(first, 51);
+    assert_int_equal(fsm_allocate(f->relation, 700), 10);
+    assert_int_equal(fsm_allocate_run(f->relation, BLOCK_NONE, 1, &first), 1);
+    assert_int_equal(first, 53);
+}
+
+static void deferred_blocks_bring_a_checkpoint_when_most_of_the_file_waits(void **state)
+{
+    struct fixture *f = *state;
+    block_no first = 0;
+    assert_false(fsm_defer(f->relation, 1u << 20, 1)); /* nothing was handed out */
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, 1000), 0);
+    assert_int_equal(fsm_allocate_run(f->relation, 0, 1000, &first), 1000);
+    assert_false(fsm_defer(f->relation, 500, 1));
+    assert_true(fsm_defer(f->relation, 1, 1));
+    assert_false(fsm_defer(f->relation, 1, 2)); /* behind a checkpoint */
+    fsm_free(f->relation, 0, 900);
+    assert_false(fsm_defer(f->relation, 100, 2)); /* a small one */
 }
 
 static void allocate_small_relation_takes_lowest(void **state)
@@ -250,6 +288,39 @@ static void allocate_steady_state_reads_bounded_words(void **state)
     }
     assert_in_range(worst, 1, 4 * 6);
     assert_int_equal(stats_of(f).file_blocks, blocks);
+}
+
+/* Every other block is free, or every 64th, or none but the last: it costs the same. */
+static void allocate_in_a_fragmented_file_reads_bounded_words(void **state)
+{
+    struct fixture *f = *state;
+    block_no first = 0;
+    const uint32_t blocks = 1u << 18;
+    struct test_random random;
+    uint64_t worst = 0;
+    test_random_init(&random, test_seed("unit/fsm/test_fsm"));
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, blocks), 0);
+    assert_int_equal(fsm_allocate_run(f->relation, 0, blocks, &first), blocks);
+    for (uint32_t step = 64; step > 1; step /= 8) {
+        for (block_no block = step; block < blocks; block += step) {
+            if (!fsm_is_used(f->relation, block))
+                continue;
+            fsm_free(f->relation, block, 1);
+        }
+        for (unsigned i = 0; i < 2000; i++) {
+            const uint32_t want = (uint32_t)test_random_range(&random, 1, 32);
+            assert_int_equal(fsm_reserve(f->relation, want), 0);
+            const uint64_t before = stats_of(f).words_read;
+            const uint32_t got =
+                fsm_allocate_run(f->relation, (block_no)test_random_below(&random, blocks), want, &first);
+            const uint64_t words = stats_of(f).words_read - before;
+            worst = words > worst ? words : worst;
+            fsm_free(f->relation, first, got);
+            fsm_unreserve(f->relation, want - got);
+        }
+    }
+    assert_in_range(worst, 1, 9 * (12 + 2)); /* nine runs looked at, each found in two words a level, and measured */
 }
 
 static void map_not_ready_allocates_behind_the_end_and_what_was_freed(void **state)
@@ -482,7 +553,7 @@ static void trim_leaves_what_it_is_told_to(void **state)
     assert_int_equal(fsm_trim(f->relation, 20, &cut), 0);
     assert_int_equal(cut, 0);
     assert_int_equal(fsm_spare_blocks(32), 0);
-    assert_int_equal(fsm_spare_blocks(800), 100);
+    assert_int_equal(fsm_spare_blocks(800), 25);
 }
 
 static void trim_failing_changes_nothing(void **state)
@@ -747,14 +818,18 @@ int main(void)
         cmocka_unit_test_setup_teardown(map_new_relation_touches_no_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(reserve_first_creates_file_of_that_size, set_up, tear_down),
         cmocka_unit_test_setup_teardown(reserve_small_relation_grows_by_what_is_needed, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(reserve_large_relation_grows_by_an_eighth, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(reserve_large_relation_grows_by_a_part_of_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(reserve_on_full_disk_promises_nothing_or_exactly_what_fits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(reserve_too_much_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(reserve_missing_file_without_init_is_damage, set_up, tear_down),
         cmocka_unit_test_setup_teardown(allocate_follows_hint_in_large_relation, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(allocate_goes_to_the_front_when_nothing_is_near, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(deferred_blocks_bring_a_checkpoint_when_most_of_the_file_waits, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(allocate_small_relation_takes_lowest, set_up, tear_down),
         cmocka_unit_test_setup_teardown(allocate_run_prefers_one_that_is_long_enough, set_up, tear_down),
         cmocka_unit_test_setup_teardown(allocate_steady_state_reads_bounded_words, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(allocate_in_a_fragmented_file_reads_bounded_words, set_up, tear_down),
         cmocka_unit_test_setup_teardown(map_not_ready_allocates_behind_the_end_and_what_was_freed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(build_finds_what_is_not_used, set_up, tear_down),
         cmocka_unit_test_setup_teardown(build_forgets_nothing_meanwhile, set_up, tear_down),
