@@ -227,6 +227,7 @@ bench: build mount-helpers bench-programs
 	TBLFS=$(abspath $(B)/tblfs) BENCH_PROGRAMS=$(abspath $(B)/bench) bench/run $(BENCH_ARGS)
 	TBLFS=$(abspath $(B)/tblfs) bench/durable $(BENCH_ARGS)
 	bench/transactions $(BENCH_ARGS)
+	TBLFS=$(abspath $(B)/tblfs) bench/small_tables $(BENCH_ARGS)
 
 # ---- installation ----
 
