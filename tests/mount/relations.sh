@@ -108,14 +108,20 @@ reading_leaves_no_trace() {
     ok reading_leaves_no_trace
 }
 
-# More tables than are looked at at a time, and more names.
-many_tables_are_all_listed() {
-    local number
+# Each is one file of one block, with nothing beside it.
+ten_thousand_small_tables_are_ten_thousand_files() {
+    umount_store
+    mv "$data" "$data.before"
+    mount_store
     mkdir "$mnt/many"
-    for number in {1..600}; do echo row >"$mnt/many/$number"; done
-    for number in {1..3}; do cp -al "$mnt/many" "$mnt/names$number"; done
-    same "many tables" "$(awk -F '\t' '$3 ~ /^many\// && $4 == 1 && $5 == 1 { print $3 }' "$mnt/.tblfs/relations" | sort -u | wc -l)" 600
-    ok many_tables_are_all_listed
+    seq 10000 | split -l 1 -a 5 -d - "$mnt/many/"
+    same "lines" "$(awk -F '\t' '$3 ~ /^many\// && $4 == 1 && $5 == 1 && $8 == "no"' "$mnt/.tblfs/relations" | sort -u | wc -l)" 10000
+    umount_store
+    same "files" "$(find "$data/rel" -type f ! -name 0000000000000001 | wc -l)" 10000
+    same "bytes" "$(find "$data/rel" -type f ! -name 0000000000000001 -printf '%s\n' | sort | uniq -c | tr -s ' ')" " 10000 8192"
+    mount_store
+    same "lines behind a start" "$(awk -F '\t' '$4 == 1 && $5 == 1 && $8 == "no"' "$mnt/.tblfs/relations" | wc -l)" 10000
+    ok ten_thousand_small_tables_are_ten_thousand_files
 }
 
 only_for_who_mounted_it() {
@@ -131,7 +137,7 @@ rewritten_table_has_one_more_block
 names_are_first_names_or_none
 private_tables_are_not_listed
 reading_leaves_no_trace
-many_tables_are_all_listed
+ten_thousand_small_tables_are_ten_thousand_files
 only_for_who_mounted_it
 umount_store
 check_store
