@@ -20,7 +20,8 @@
  * HOLD-3 The list changes only with the gate held exclusively; entries move only under `lock`. An entry that is being
  *        freed is taken off and freed under one shared hold of the gate, so that whoever holds the gate exclusively
  *        sees it either listed or free.
- * HOLD-4 A holder that somebody goes over is not closed before he is through: whoever closes it waits, and nobody else begins.
+ * HOLD-4 A holder that somebody goes over is not closed before he is through: whoever closes it waits, nobody else begins, and who is at it
+ *        is told to stop.
  *
  * Locking: gate before `lock`; `lock` is never held while pages are discarded (that may wait for a write).
  */
@@ -526,7 +527,7 @@ static void closing_run(struct cow *cow, struct holder *holder)
 static void wait_for_keepers(struct cow *cow, struct holder *holder)
 {
     mutex_lock(&cow->lock);
-    holder->is_closing = true;
+    atomic_store(&holder->is_closing, true);
     while (holder->keepers > 0 && !PLANT(HOLDER_CLOSED_WHILE_WALKED)) {
         condvar_wait(&cow->let_go, &cow->lock);
     }
@@ -540,7 +541,7 @@ struct holder *cow_holder_keep(struct cow *cow, uint64_t serial)
     while (holder != NULL && holder->serial != serial) {
         holder = holder->older;
     }
-    if (holder != NULL && holder->is_closing) {
+    if (holder != NULL && atomic_load(&holder->is_closing)) {
         holder = NULL;
     }
     if (holder != NULL) {
@@ -548,6 +549,11 @@ struct holder *cow_holder_keep(struct cow *cow, uint64_t serial)
     }
     mutex_unlock(&cow->lock);
     return holder;
+}
+
+const _Atomic bool *cow_holder_closing(const struct holder *holder)
+{
+    return &holder->is_closing;
 }
 
 void cow_holder_let_go(struct cow *cow, struct holder *holder)

@@ -112,6 +112,8 @@ void cow_holder_close(struct cow *cow, struct holder *holder);
  * serial any more. No lock is needed; none but its own view's is taken until it is let go. */
 struct holder *cow_holder_keep(struct cow *cow, uint64_t serial) WARN_UNUSED;
 void cow_holder_let_go(struct cow *cow, struct holder *holder);
+/* Becomes true when somebody waits to close a holder that is kept. */
+const _Atomic bool *cow_holder_closing(const struct holder *holder);
 uint64_t cow_holder_serial(const struct holder *holder); /* never used again */
 epoch_no cow_holder_at(const struct holder *holder);
 enum holder_kind cow_holder_kind(const struct holder *holder);

@@ -26,7 +26,7 @@ struct holder {
     struct catalog_root root;
     uint64_t serial;         /* tells holders apart */
     uint32_t keepers;        /* who goes over its tree: it is not closed meanwhile */
-    bool is_closing;         /* nobody may begin to */
+    _Atomic bool is_closing; /* nobody may begin to, and who is at it stops */
     struct dead_chunk *dead; /* COW-2: retired while this was the newest holder, and still seen by it */
 };
 

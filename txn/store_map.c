@@ -80,7 +80,8 @@ static int set_add_page(void *arg, struct page_ptr ptr, uint8_t level)
 
 static bool visit_skip(void *arg, struct page_ptr ptr)
 {
-    return block_set_has(((struct set_visit *)arg)->set, ptr.block);
+    const struct block_set *set = ((struct set_visit *)arg)->set;
+    return (set->stop != NULL && atomic_load(set->stop)) || block_set_has(set, ptr.block);
 }
 
 int block_set_add_content(struct block_set *set, struct diag *diag, const struct content_root *root)

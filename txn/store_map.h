@@ -13,6 +13,7 @@ struct block_set {
     struct relation *relation;
     block_no blocks;
     uint64_t *bits;
+    const _Atomic bool *stop; /* once it is true, trees are not walked any further; may be NULL */
 };
 
 int block_set_init(struct block_set *set,

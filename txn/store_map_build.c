@@ -9,7 +9,8 @@
  *         handed out or freed since (FSM-8).
  * BUILD-2 What is on a deadlist, private to a transaction or pinned is marked while the gate is closed for the fork: it cannot move from
  *         where it was not looked at yet to where it was.
- * BUILD-3 A holder is kept while its tree is walked (HOLD-4). One that closed before needs no walk: what only it saw was on its list, hence
+ * BUILD-3 A holder is kept while its tree is walked (HOLD-4); the walk ends when somebody waits to close it. One that closes needs no walk, or no
+ *         more than a part of one: what only it saw was on its list, hence
  *         marked, and freed since; an adopted snapshot has no such list, and puts the map in doubt again when it closes.
  * BUILD-4 A relation that the fork does not have is not built: nobody writes it but transactions that will find it gone.
  *
@@ -236,7 +237,9 @@ static int walk_others(struct store *store, const struct map_batch *batch, struc
         bool has = false;
         struct holder *holder = cow_holder_keep(store->cow, batch->others[i]);
         if (holder != NULL) {
+            item->set.stop = cow_holder_closing(holder);
             rc = walk_version(store, item, holder, &has);
+            item->set.stop = NULL;
             cow_holder_let_go(store->cow, holder);
         }
     }

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -141,12 +142,14 @@ void holder_that_is_walked_is_not_closed(void **state)
     const unsigned count = cow_holder_count(cow);
     struct holder *kept = cow_holder_keep(cow, serial);
     assert_ptr_equal(kept, closer.holder);
+    assert_false(atomic_load(cow_holder_closing(kept)));
     assert_int_equal(pthread_create(&thread, NULL, close_holder, &closer), 0);
     struct holder *again;
     while ((again = cow_holder_keep(cow, serial)) != NULL) { /* until the close has begun */
         cow_holder_let_go(cow, again);
         sched_yield();
     }
+    assert_true(atomic_load(cow_holder_closing(kept))); /* a walk ends then */
     bool is_there = true;
     for (unsigned i = 0; i < LOOKS && is_there; i++) {
         is_there = cow_holder_count(cow) == count;
