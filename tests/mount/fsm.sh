@@ -78,7 +78,7 @@ large_table_is_whole_while_it_is_written() {
     settle
     same "a large table after a start" "$(fsm --summary "$mnt/large" | sed 's/[0-9]* free/F free/; s/^[0-9]*/N/')" \
         "N blocks: 3000 leaves, 100 % full, 10 inner, F free, 0 pinned, 0 held"
-    (while [ -e "$mnt/large" ]; do touch_block "$mnt/large" $((RANDOM % 3000)); done) 2>/dev/null &
+    (while [ -e "$mnt/large" ]; do touch_block "$mnt/large" $((RANDOM % 3000)) || break; done) 2>/dev/null &
     writer=$!
     for _ in {1..20}; do
         summary=$(fsm "$mnt/large" | tail -n 1)
