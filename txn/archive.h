@@ -38,6 +38,7 @@ struct archive_dir {
 int archive_dir_put(void *arg, const char *path, const char *name) WARN_UNUSED;
 
 void archive_segment_name(char name[ARCHIVE_NAME_SIZE], uint32_t timeline, uint64_t number);
+void archive_history_name(char name[ARCHIVE_NAME_SIZE], uint32_t timeline);
 void archive_link_name(char name[ARCHIVE_NAME_SIZE], uint32_t timeline, uint64_t number);
 
 struct archive_status {

@@ -6,7 +6,7 @@
  *
  * Locking: none; one thread puts.
  */
-#include "txn/archive.h"
+#include "txn/restore.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -139,4 +139,22 @@ int archive_dir_put(void *arg, const char *path, const char *name)
         return put_new(archive, path, to);
     }
     return rc == 0 ? put_again(archive, path, to) : rc;
+}
+
+int archive_dir_get(void *arg, const char *name, const char *path)
+{
+    const struct archive_dir *archive = arg;
+    char from[PATH_SIZE];
+    struct io_stat stat;
+    struct copy copy;
+    (void)snprintf(from, sizeof from, "%s/%s", archive->dir, name);
+    int rc = io_stat(archive->dev, from, &stat);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = open_copy(&copy, archive->dev, from, path, IO_READ_WRITE | IO_CREATE | IO_TRUNCATE);
+    if (rc == 0) {
+        rc = copy_bytes(&copy);
+    }
+    return close_copy(&copy, rc);
 }

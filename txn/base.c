@@ -102,6 +102,7 @@ static const struct number numbers[] = {
     NUMBER("ceiling_lsn", control.ceiling_lsn),
     NUMBER("name_seed", control.name_seed),
     NUMBER("name_bits", control.name_bits),
+    NUMBER("fsm_threshold", control.fsm_threshold),
     NUMBER("inodes", control.inode_count),
     NUMBER("commits", control.commits),
     NUMBER("segment_size", segment_size),

@@ -5,7 +5,7 @@
  *   base_read:   source: a directory, or a stream of bytes in tar's format --> each file and page, checked --> the manifest, compared
  *
  * A file of a base has the pages of a relation that are in use, one behind the other, in the order of their blocks: each says in its header
- * which one it is. docs/FORMAT.md, section 10, has the bytes.
+ * which one it is. docs/FORMAT.md, section 11, has the bytes.
  *
  * BASE-1 The manifest comes last: a base without one is not whole.
  * BASE-2 Every byte of a base is covered by a checksum; whoever reads it finds a changed one and says where it is.

@@ -248,6 +248,43 @@ int store_control_set_clean(struct store *store)
     return rc;
 }
 
+static void set_end(struct store *store, struct control *control, void *arg)
+{
+    (void)store;
+    control->redo_lsn = *(const lsn_no *)arg;
+    control->scan_lsn = control->redo_lsn;
+}
+
+int store_control_set_end(struct store *store, lsn_no end)
+{
+    return store->control.redo_lsn == end ? 0 : control_update(store, set_end, &end);
+}
+
+struct end_restore {
+    lsn_no end;
+    const uint8_t *store_id;
+    uint32_t timeline;
+};
+
+static void set_restored(struct store *store, struct control *control, void *arg)
+{
+    const struct end_restore *end = arg;
+    (void)store;
+    memcpy(control->store_id, end->store_id, sizeof control->store_id);
+    control->timeline = end->timeline;
+    control->redo_lsn = end->end;
+    control->scan_lsn = end->end;
+    control->ceiling_lsn = raised(control->ceiling_lsn, end->end + CEILING_LSN_RANGE);
+    control->restoring = false;
+    control->clean = true;
+}
+
+int store_control_end_restore(struct store *store, lsn_no end, const uint8_t store_id[16], uint32_t timeline)
+{
+    struct end_restore er = {.end = end, .store_id = store_id, .timeline = timeline};
+    return control_update(store, set_restored, &er);
+}
+
 /* ---- checkpoint ---- */
 
 static int write_pages(struct store *store, const struct holder *fork)
@@ -268,6 +305,7 @@ struct checkpoint {
     uint64_t changes;
     uint64_t inode_count;
     uint64_t commits;
+    int64_t time_ns; /* no operation in it is later, none that follows is earlier */
     bool clean;
     struct holder **held; /* a second holder of the same version; NULL: none is wanted */
 };
@@ -291,8 +329,14 @@ static void set_checkpoint(struct store *store, struct control *control, void *a
 static int fork_checkpoint(struct store *store, struct checkpoint *checkpoint)
 {
     cow_gate_close(store->cow);
-    checkpoint->lsn = store->log != NULL ? log_mark(store->log) : store->control.redo_lsn;
-    checkpoint->scan_lsn = store_txns_scan_lsn(store, checkpoint->lsn);
+    if (store->log != NULL) {
+        checkpoint->lsn = log_mark(store->log);
+        checkpoint->scan_lsn = store_txns_scan_lsn(store, checkpoint->lsn);
+    } else {
+        checkpoint->lsn = store->replay_lsn != 0 ? store->replay_lsn : store->control.redo_lsn;
+        checkpoint->scan_lsn = store->replay_lsn != 0 ? store->replay_scan_lsn : checkpoint->lsn;
+    }
+    checkpoint->time_ns = atomic_load(&store->last_time_ns);
     checkpoint->commits = atomic_load(&store->commits);
     checkpoint->changes = atomic_load(&store->changes);
     checkpoint->inode_count =
@@ -360,6 +404,7 @@ static void release_previous(struct store *store, const struct checkpoint *check
     store->durable = checkpoint->fork;
     store->durable_lsn = checkpoint->lsn;
     store->durable_changes = checkpoint->changes;
+    store->durable_time_ns = checkpoint->time_ns;
     cow_holder_made_durable(store->cow, checkpoint->fork);
     cow_holder_close(store->cow, previous);
     store_snapshots_release(store, checkpoint->changes);

@@ -46,6 +46,7 @@ static void slot_encode(const struct control *control, struct control_slot *slot
     slot->fsm_threshold = le32_of(control->fsm_threshold);
     slot->sidecar_threshold = le32_of(control->sidecar_threshold);
     slot->sidecar_epoch = le64_of(control->sidecar_epoch);
+    slot->restoring = control->restoring;
     slot->commits = le64_of(control->commits);
     slot->inode_count = le64_of(control->inode_count);
     slot->checksum = le64_of(checksum_64(slot, offsetof(struct control_slot, checksum), 0));
@@ -74,6 +75,7 @@ static void slot_decode(const struct control_slot *slot, struct control *control
     control->fsm_threshold = le32_get(slot->fsm_threshold);
     control->sidecar_threshold = le32_get(slot->sidecar_threshold);
     control->sidecar_epoch = le64_get(slot->sidecar_epoch);
+    control->restoring = slot->restoring == 1;
     control->commits = le64_get(slot->commits);
     control->inode_count = le64_get(slot->inode_count);
 }
@@ -102,9 +104,10 @@ static int slot_validate(struct diag *diag, const char *path, const struct contr
         return diag_damage(diag, path, BLOCK_NONE, "block_size", "got %u, want %u", le32_get(slot->block_size),
                            BLOCK_SIZE);
     }
-    if (slot->catalog_height == 0 || slot->name_bits == 0 || slot->name_bits > 47 || slot->clean > 1) {
-        return diag_damage(diag, path, BLOCK_NONE, "catalog_height, name_bits, clean", "got %u, %u, %u",
-                           slot->catalog_height, slot->name_bits, slot->clean);
+    if (slot->catalog_height == 0 || slot->name_bits == 0 || slot->name_bits > 47 || slot->clean > 1 ||
+        slot->restoring > 1) {
+        return diag_damage(diag, path, BLOCK_NONE, "catalog_height, name_bits, clean, restoring", "got %u, %u, %u, %u",
+                           slot->catalog_height, slot->name_bits, slot->clean, slot->restoring);
     }
     if (le64_get(slot->epoch) >= le64_get(slot->ceiling_epoch)) {
         return diag_damage(diag, path, BLOCK_NONE, "epoch", "got %llu, not below its ceiling %llu",

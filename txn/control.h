@@ -28,6 +28,7 @@ struct control {
     uint64_t name_seed;
     uint8_t name_bits;
     bool clean;
+    bool restoring;             /* a base whose replay is not finished */
     uint32_t timeline;          /* tells apart the logs of stores that were restored from one base; from 1 on */
     uint32_t fsm_threshold;     /* of the data directory */
     uint32_t sidecar_threshold; /* the one that holds for the sidecars that are there */

@@ -37,7 +37,8 @@ struct control_slot {
     uint8_t clean;          /* 137 1: nothing follows in the log */
     uint8_t name_bits;      /* 138 47, or 4 in tests */
     le32 timeline;          /* 139 1, and one more with each restore; 0 counts as 1 */
-    uint8_t reserved[329];  /* 143 zero */
+    uint8_t restoring;      /* 143 1: a base whose replay is not finished: only restore may open it */
+    uint8_t reserved[328];  /* 144 zero */
     le32 fsm_threshold;     /* 472 tables of more blocks have a sidecar, unless a mount says otherwise */
     le32 sidecar_threshold; /* 476 there is no sidecar of a table of so many blocks or fewer */
     le64 sidecar_epoch;     /* 480 only sidecars written in this epoch or later count */

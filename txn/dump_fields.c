@@ -112,6 +112,7 @@ static const struct field control_slot_fields[] = {
     FIELD(control_slot, clean, NUMBER),
     FIELD(control_slot, name_bits, NUMBER),
     FIELD(control_slot, timeline, NUMBER),
+    FIELD(control_slot, restoring, NUMBER),
     FIELD(control_slot, reserved, ZERO),
     FIELD(control_slot, fsm_threshold, NUMBER),
     FIELD(control_slot, sidecar_threshold, NUMBER),

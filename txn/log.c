@@ -256,6 +256,12 @@ void log_unreserve(struct log *log, struct log_slot *slot)
 
 lsn_no log_append(struct log *log, const struct op_record *op, struct log_slot *slot)
 {
+    lsn_no ignored = 0;
+    return log_append_at(log, op, slot, &ignored);
+}
+
+lsn_no log_append_at(struct log *log, const struct op_record *op, struct log_slot *slot, lsn_no *out_lsn)
+{
     slot->size = op_record_size(op);
     assert(slot->size <= slot->capacity);
     op_record_encode(op, slot->bytes);
@@ -268,6 +274,7 @@ lsn_no log_append(struct log *log, const struct op_record *op, struct log_slot *
     struct log_group *group = log->open;
     *group->last = slot;
     group->last = &slot->next;
+    *out_lsn = group->start + group->payload_size;
     group->payload_size += slot->size;
     log->open_end = log_group_end(group->start, group->payload_size, log->segment_size);
     log->appended_end = log->open_end;

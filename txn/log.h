@@ -59,6 +59,8 @@ void log_unreserve(struct log *log, struct log_slot *slot);
 /* Appends one record into its slot (taken over). Memory only, cannot fail. Returns its position: what log_write and
  * log_sync want. */
 lsn_no log_append(struct log *log, const struct op_record *op, struct log_slot *slot);
+/* The same. *out_lsn: of the record itself, as op_record.lsn will be when it is read: no other has it. */
+lsn_no log_append_at(struct log *log, const struct op_record *op, struct log_slot *slot, lsn_no *out_lsn);
 /* Waits until the record is in its file. Slows down when the disk falls behind. */
 int log_write(struct log *log, lsn_no position) WARN_UNUSED;
 /* Waits until the record is durable; one sync serves all who wait. */
@@ -103,15 +105,26 @@ void log_get_stats(struct log *log, struct log_stats *out_stats);
 
 /* ---- reading (txn/log_read.c): recovery and dump ---- */
 
+/* For who reads more than the log of one life, and more than lies in the directory. */
+struct log_chain {
+    /* Puts the segment where it is looked for. -ENOENT: it is nowhere. */
+    int (*fetch)(void *arg, uint64_t number);
+    /* There is no group at `position`: what stands at `bad` is no batch of it, or is in a segment that is missing. 1: the log of the next life begins
+     * at *out_next; 0: this is the end; negative: it should not be, and that was said. */
+    int (*end)(void *arg, lsn_no position, lsn_no bad, bool missing, lsn_no *out_next);
+    void *arg;
+};
+
 struct log_reader_options {
     struct io_device *dev;
     struct diag *diag;
     const char *dir;
     uint8_t store_id[16];
-    uint32_t segment_size; /* 0: LOG_SEGMENT_SIZE */
-    lsn_no from;           /* a group starts here */
-    lsn_no until;          /* stop here without looking further; 0: read to the end */
-    lsn_no *out_vouched;   /* all before it was durable when it was written to; NULL: not wanted */
+    uint32_t segment_size;         /* 0: LOG_SEGMENT_SIZE */
+    lsn_no from;                   /* a group starts here */
+    lsn_no until;                  /* stop here without looking further; 0: read to the end */
+    const struct log_chain *chain; /* NULL: one life, whose end is judged */
+    lsn_no *out_vouched;           /* all before it was durable when it was written to; NULL: not wanted */
 };
 
 /* Called for each record in order; position is that of its group. Non-zero stops and is handed on; -EBADMSG says that the record is bad

@@ -32,6 +32,7 @@ struct reader {
     size_t group_size, group_capacity;
     lsn_no vouched;  /* largest `synced` seen */
     const char *bad; /* what ended the log, for the report */
+    lsn_no bad_at;   /* and where */
     lsn_no missing;  /* because of a segment that is not there: where it starts, 0: no */
 };
 
@@ -64,7 +65,12 @@ static int open_segment(struct reader *reader, uint64_t number)
     char path[LOG_PATH_SIZE];
     log_segment_path(reader->options->dir, number, path);
     struct io_stat stat;
+    const struct log_chain *chain = reader->options->chain;
     int rc = io_stat(reader->options->dev, path, &stat);
+    if (rc == -ENOENT && chain != NULL) {
+        rc = chain->fetch(chain->arg, number);
+        rc = rc == 0 ? io_stat(reader->options->dev, path, &stat) : rc;
+    }
     if (rc == -ENOENT || (rc == 0 && stat.kind != IO_KIND_FILE)) {
         reader->bad = "segment is missing";
         reader->missing = number * reader->segment_size;
@@ -146,6 +152,7 @@ static int read_group(struct reader *reader, lsn_no start, lsn_no *out_next)
     reader->group_size = 0;
     for (;;) {
         struct log_batch_header header;
+        reader->bad_at = position;
         int rc = open_segment(reader, position / reader->segment_size);
         if (rc == 1) {
             rc = read_batch(reader, position, &header);
@@ -243,6 +250,7 @@ static int hand_out_records(struct reader *reader, lsn_no position, log_record_f
         if (op_record_decode(reader->group + offset, reader->group_size - offset, &op, &size) != 0) {
             return damage_at(reader, position, "a record is not well-formed although its checksum is right", position);
         }
+        op.lsn = position + offset;
         const int rc = fn(arg, position, &op);
         if (rc == -EBADMSG) {
             reader->bad = "a record refers to pages that are not there";
@@ -253,6 +261,17 @@ static int hand_out_records(struct reader *reader, lsn_no position, log_record_f
         offset += size;
     }
     return 0;
+}
+
+/* 1: the log goes on at *inout_position. */
+static int go_on_behind_end(struct reader *reader, lsn_no *inout_position)
+{
+    const struct log_chain *chain = reader->options->chain;
+    const bool missing = reader->missing != 0;
+    reader->missing = 0;
+    const int rc = chain->end(chain->arg, *inout_position, reader->bad_at, missing, inout_position);
+    *inout_position = rc == 1 ? log_skip_header(*inout_position, reader->segment_size) : *inout_position;
+    return rc;
 }
 
 static int read_all(struct reader *reader, log_record_fn *fn, void *arg, lsn_no *out_end, bool *out_torn)
@@ -270,6 +289,13 @@ static int read_all(struct reader *reader, log_record_fn *fn, void *arg, lsn_no 
             if (rc == -EBADMSG) {
                 return judge_end(reader, next, position, out_torn);
             }
+        } else if (rc == 0 && reader->options->chain != NULL) {
+            next = position;
+            rc = go_on_behind_end(reader, &next);
+            if (rc == 0) {
+                return 0;
+            }
+            rc = rc == 1 ? 0 : rc;
         } else if (rc == 0) {
             return judge_end(reader, position, position, out_torn);
         }

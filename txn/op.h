@@ -30,7 +30,9 @@ struct op_bytes {
 /* One struct for all types: which fields count is told by txn/op.def. Pointers are borrowed from the caller. */
 struct op_record {
     enum op_type type;
-    txn_no txn;      /* 0: live */
+    txn_no txn; /* 0: live */
+    lsn_no
+        lsn; /* where it stands in the log: that of its group, and what is before it there. Told by the log, not written */
     int64_t time_ns; /* never going back */
     ino_no ino;      /* the inode that is changed or made */
     ino_no parent;   /* directory of `name` */

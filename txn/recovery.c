@@ -36,7 +36,7 @@ struct recovery {
     struct log_reader_options reader;
 };
 
-static int replay(struct store *store, const struct op_record *op)
+int store_replay_record(struct store *store, const struct op_record *op)
 {
     switch (op->type) {
     case OP_CREATE:
@@ -68,7 +68,7 @@ static int replay(struct store *store, const struct op_record *op)
     }
 }
 
-static void note_time(struct store *store, int64_t time_ns)
+void store_replay_time(struct store *store, int64_t time_ns)
 {
     if (time_ns > atomic_load(&store->last_time_ns)) {
         atomic_store(&store->last_time_ns, time_ns);
@@ -142,7 +142,8 @@ static int replay_record(void *arg, lsn_no position, const struct op_record *op)
         return 0; /* in the checkpoint; or replayed with the transaction's commit */
     }
     store->recovery_by_value = position >= recovery->vouched;
-    const int rc = op->type == OP_COMMIT ? recovery_txn_commit(&recovery->txns, position, op) : replay(store, op);
+    const int rc =
+        op->type == OP_COMMIT ? recovery_txn_commit(&recovery->txns, position, op) : store_replay_record(store, op);
     recovery->skipped += rc == 1;
     if (rc < 0) {
         char text[512];
@@ -151,7 +152,7 @@ static int replay_record(void *arg, lsn_no position, const struct op_record *op)
                  position, text, strerror(-rc));
         return rc == -ENOSPC || rc == -ENOMEM ? rc : -EIO;
     }
-    note_time(store, op->time_ns);
+    store_replay_time(store, op->time_ns);
     recovery->position = position;
     come_to(store, position, recovery->records + 1);
     if (++recovery->records % PROGRESS_RECORDS == 0) {
@@ -218,7 +219,7 @@ int store_recover(struct store *store)
     lsn_no end = 0;
     bool torn = false;
     const uint64_t start_ns = io_monotonic_ns(store->dev);
-    note_time(store, store->control.written_ns);
+    store_replay_time(store, store->control.written_ns);
     store->log_previous = store->control.redo_lsn;
     if (store->control.clean) {
         return 0;

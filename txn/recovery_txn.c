@@ -72,6 +72,15 @@ void recovery_txns_free(struct recovery_txns *txns)
     }
 }
 
+lsn_no recovery_txns_first(const struct recovery_txns *txns)
+{
+    lsn_no first = UINT64_MAX;
+    for (const struct recovery_txn *txn = txns->by_number; txn != NULL; txn = txn->hh.next) {
+        first = txn->first < first ? txn->first : first;
+    }
+    return first;
+}
+
 /* Reads the log again from its first record to its commit, at `position`. */
 static int read_records(const struct recovery_txns *txns, const struct recovery_txn *txn, lsn_no position,
                         log_record_fn *fn, void *arg)

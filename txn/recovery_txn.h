@@ -19,6 +19,8 @@ struct recovery_txns {
 int recovery_txn_note(struct recovery_txns *txns, lsn_no position, const struct op_record *op, bool is_new) WARN_UNUSED;
 /* Second pass, at its commit record: reads its records again and replays them. 1: some were of damaged tables and skipped. */
 int recovery_txn_commit(struct recovery_txns *txns, lsn_no position, const struct op_record *op) WARN_UNUSED;
+/* Position of the first record of the oldest one that is open; UINT64_MAX: none is. */
+lsn_no recovery_txns_first(const struct recovery_txns *txns);
 void recovery_txns_free(struct recovery_txns *txns);
 
 #endif

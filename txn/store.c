@@ -211,6 +211,19 @@ static int open_new_log(struct store *store)
     return rc;
 }
 
+/* For who replays an archive on it. */
+static int make_replayable(struct store *store)
+{
+    store->recovering = true;
+    store->replay_is_whole = true;         /* what is in the base was whole: it can be restored again */
+    atomic_store(&store->last_time_ns, 0); /* of the base, not of now */
+    int rc = store_ceilings_raise(store, 0);
+    if (rc == 0) {
+        rc = store_reserve_open(store);
+    }
+    return rc == 0 ? store_map_build_catalog(store) : rc;
+}
+
 /* What a writable store does before anybody uses it. */
 static int make_writable(struct store *store, const struct store_options *options, bool was_clean)
 {
@@ -375,7 +388,13 @@ static int take_control(struct store *store, const struct store_options *options
     if (rc == 0) {
         rc = lock_take(store, out_holder);
     }
-    return rc == 0 ? read_control(store) : rc; /* again: now nobody else changes it */
+    rc = rc == 0 ? read_control(store) : rc; /* again: now nobody else changes it */
+    if (rc == 0 && store->control.restoring && !options->restoring) {
+        diag_log(store->diag, DIAG_ERROR, "%s: a restore into it was not finished: give the same 'tblfs restore' again",
+                 store->dir);
+        return -EUCLEAN;
+    }
+    return rc;
 }
 
 static int open_all(struct store *store, const struct store_options *options, pid_t *out_holder)
@@ -388,7 +407,7 @@ static int open_all(struct store *store, const struct store_options *options, pi
         return rc;
     }
     const bool was_clean = store->control.clean;
-    if (store->read_only && !was_clean) {
+    if (store->read_only && !was_clean && !options->restoring) {
         diag_log(store->diag, DIAG_ERROR,
                  "%s: was not closed cleanly and its log has to be replayed: open it once for writing", store->dir);
         return -EROFS;
@@ -398,6 +417,9 @@ static int open_all(struct store *store, const struct store_options *options, pi
     rc = check_root(store);
     if (rc == 0) {
         rc = store_snapshots_adopt(store);
+    }
+    if (rc == 0 && options->restoring) {
+        return make_replayable(store);
     }
     if (rc == 0 && !store->read_only) {
         rc = make_writable(store, options, was_clean);

@@ -44,6 +44,7 @@ struct store_options {
     bool fsm_threshold_given;        /* else that of the data directory */
     uint32_t fsm_threshold;          /* blocks of its live tree above which a table gets a sidecar */
     bool read_only;
+    bool restoring; /* to go on with the replay of a base (txn/restore.c): no log is opened */
     const struct control
         *pinned; /* read-only, as of this checkpoint, which whoever has the store open keeps; NULL: as it is */
     const struct archive_target *archive; /* where finished segments of the log go; copied; NULL: nowhere */

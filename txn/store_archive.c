@@ -31,6 +31,7 @@ struct archive {
     uint64_t *old;       /* of earlier lives, ascending */
     size_t old_count, old_capacity, old_done;
     uint64_t last;                /* of this life's, the last one that is archived; 0: none */
+    bool history;                 /* of a store that was restored: to be archived before anything else */
     uint64_t pending_ns;          /* since when something waits in the segment that the log is in, 0: nothing */
     uint64_t retry_ns;            /* not before, 0: at any time */
     uint64_t backoff_ns;          /* of the next failure */
@@ -43,6 +44,11 @@ struct archive {
 void archive_segment_name(char name[ARCHIVE_NAME_SIZE], uint32_t timeline, uint64_t number)
 {
     (void)snprintf(name, ARCHIVE_NAME_SIZE, "%08" PRIx32 "-%016" PRIx64, timeline, number);
+}
+
+void archive_history_name(char name[ARCHIVE_NAME_SIZE], uint32_t timeline)
+{
+    (void)snprintf(name, ARCHIVE_NAME_SIZE, "%08" PRIx32 ".history", timeline);
 }
 
 void archive_link_name(char name[ARCHIVE_NAME_SIZE], uint32_t timeline, uint64_t number)
@@ -180,6 +186,7 @@ int store_archive_open(struct store *store, const struct archive_target *target,
     archive->status.configured = true;
     mutex_init(&archive->lock, LOCK_RANK_LEAF);
     store->archive = archive;
+    archive->history = store->control.timeline > 1 && read_marker(store) == 0;
     return find_old(store, archive);
 }
 
@@ -324,11 +331,24 @@ static int archive_new(struct store *store, struct archive *archive, uint64_t nu
     return rc;
 }
 
+static int archive_history(struct store *store, struct archive *archive, char name[ARCHIVE_NAME_SIZE])
+{
+    char path[LOG_PATH_SIZE];
+    path_of(store, "history", path);
+    archive_history_name(name, store->control.timeline);
+    const int rc = archive->target.put(archive->target.arg, path, name);
+    archive->history = rc != 0;
+    return rc;
+}
+
 /* 1: nothing is finished that is not archived. */
 static int archive_next(struct store *store, char name[ARCHIVE_NAME_SIZE])
 {
     struct archive *archive = store->archive;
     uint64_t number = 0;
+    if (archive->history) {
+        return archive_history(store, archive, name);
+    }
     if (archive->old_done < archive->old_count) {
         return archive_old(store, archive, name);
     }
@@ -406,7 +426,13 @@ void store_archive_finish(struct store *store)
     if (store->archive == NULL || atomic_load(&store->failure) != NULL) {
         return;
     }
-    int rc = log_finish(store->log);
+    int rc = log_sync_all(store->log);
+    if (rc == 0) {
+        rc = store_control_set_end(store, log_end(store->log)); /* what `previous` of the next life says */
+    }
+    if (rc == 0) {
+        rc = log_finish(store->log);
+    }
     if (rc == 0) {
         rc = archive_all(store);
     }

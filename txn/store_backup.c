@@ -29,7 +29,7 @@ static void fill_header(struct store_backup *backup)
     mutex_unlock(&store->control_lock);
     backup->header.segment_size = store->log_segment_size != 0 ? store->log_segment_size : LOG_SEGMENT_SIZE;
     backup->header.archived = store->archive != NULL;
-    backup->header.taken_ns = store_now_ns(store);
+    backup->header.taken_ns = store->read_only ? store->control.written_ns : store->durable_time_ns;
 }
 
 int store_backup_begin(struct store *store, struct store_backup **out_backup)

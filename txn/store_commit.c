@@ -129,9 +129,8 @@ static void append_record(struct commit *commit)
         .pages = {.data = publish->orphans,
                   .size = PLANT(ORPHANS_NOT_NAMED) ? 0 : publish->orphan_count * sizeof publish->orphans[0]},
     };
-    commit->position = log_append(commit->store->log, &op, commit->slot);
+    commit->position = log_append_at(commit->store->log, &op, commit->slot, &commit->publish.changes->lsn);
     commit->slot = NULL;
-    commit->publish.changes->lsn = commit->position;
 }
 
 /* From here on it is in the live tree. Cannot fail. */

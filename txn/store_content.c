@@ -887,5 +887,8 @@ int store_content_replay(struct store *store, struct view *view, const struct op
         rc = replay_opened(file, record);
         store_file_close(file);
     }
+    if (rc == -EIO && store->replay_is_whole) {
+        return rc;
+    }
     return rc == -EIO ? replay_mark_damaged(store, view, record->ino) : rc;
 }

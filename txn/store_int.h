@@ -110,6 +110,7 @@ struct store {
     uint64_t bulk_min_bytes;         /* appends from this size on are logged by reference */
     uint64_t checkpoint_log_bytes;   /* log volume that brings a checkpoint */
     struct store_progress *progress; /* of opening; NULL: nobody watches */
+    bool replay_is_whole;            /* a table that cannot be read ends the replay, instead of being marked damaged */
     bool recovering;                 /* the log is being replayed: nothing is logged, orphans may be opened */
 
     rel_no first_rel; /* of this life */
@@ -133,9 +134,11 @@ struct store {
 
     struct mutex checkpoint_lock; /* LOCK_RANK_STORE: one checkpoint at a time, durable */
     struct holder *durable;
-    struct holder *unfinished; /* fork of the checkpoint that failed, NULL if none did */
-    uint64_t durable_changes;  /* `changes` at its fork */
-    lsn_no durable_lsn;        /* log position of its fork */
+    struct holder *unfinished;          /* fork of the checkpoint that failed, NULL if none did */
+    uint64_t durable_changes;           /* `changes` at its fork */
+    lsn_no durable_lsn;                 /* log position of its fork */
+    int64_t durable_time_ns;            /* and time */
+    lsn_no replay_lsn, replay_scan_lsn; /* while an archive is replayed: where a checkpoint would go on; 0: not */
     uint64_t last_checkpoint_ns;
     uint64_t deferred_at_checkpoint; /* cow_stats.deferred then */
 
@@ -411,6 +414,11 @@ int store_ceilings_raise(struct store *store, uint64_t inodes) WARN_UNUSED;
 int store_ceilings_ensure(struct store *store, uint64_t inodes) WARN_UNUSED; /* that many inode numbers at once */
 /* Names the position at which replay starts, of the checkpoint that is in force. */
 int store_control_set_redo(struct store *store, lsn_no redo) WARN_UNUSED;
+/* At a clean close: the log ends there, behind batches without records that followed the last checkpoint. */
+int store_control_set_end(struct store *store, lsn_no end) WARN_UNUSED;
+/* A restore is done: from here on it is an ordinary store, closed cleanly, whose log begins behind `end`. */
+int store_control_end_restore(struct store *store, lsn_no end, const uint8_t store_id[16],
+                              uint32_t timeline) WARN_UNUSED;
 /* The checkpoint in force is all there is: nothing was changed since. */
 int store_control_set_clean(struct store *store) WARN_UNUSED;
 int store_thread_start(struct store *store) WARN_UNUSED;
@@ -462,6 +470,10 @@ int store_log_open(struct store *store) WARN_UNUSED;
 int store_log_ceiling(void *arg, lsn_no end) WARN_UNUSED;
 /* Removes the segments that the control file no longer needs. */
 int store_log_forget_old(struct store *store) WARN_UNUSED;
+/* Does one record of the live tree again. 1: skipped, the table is marked damaged. */
+int store_replay_record(struct store *store, const struct op_record *op) WARN_UNUSED;
+/* No operation that follows is earlier. */
+void store_replay_time(struct store *store, int64_t time_ns);
 /* Replays what the log holds behind the checkpoint in force. */
 int store_recover(struct store *store) WARN_UNUSED;
 int store_names_replay(struct store *store, struct view *view, const struct op_record *record) WARN_UNUSED;

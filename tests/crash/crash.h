@@ -66,16 +66,17 @@ struct life {
     uint8_t *data;                 /* LIFE_DATA random bytes, NULL: not made yet */
     uint64_t *fingerprints;        /* [0]: when it began, [n]: after operation n */
     uint64_t operations_max;
-    uint64_t op;             /* operations done */
-    uint64_t durable_op;     /* as many of them are surely durable */
-    bool operating;          /* operation op + 1 is under way */
-    int result;              /* of the last operation */
-    bool may_have_happened;  /* it failed when it was already in the log */
-    uint64_t damage_at_open; /* reported by recovery: pages that a torn record refers to are looked for */
-    bool bulk;               /* now and then an append that the log refers to (COW-4) */
-    bool transactions;       /* they are begun, filled and closed beside the live operations */
-    uint64_t commits;        /* acknowledged, of those that changed something */
-    bool stays_open;         /* no clean close in between */
+    uint64_t op;                          /* operations done */
+    uint64_t durable_op;                  /* as many of them are surely durable */
+    bool operating;                       /* operation op + 1 is under way */
+    int result;                           /* of the last operation */
+    bool may_have_happened;               /* it failed when it was already in the log */
+    uint64_t damage_at_open;              /* reported by recovery: pages that a torn record refers to are looked for */
+    bool bulk;                            /* now and then an append that the log refers to (COW-4) */
+    bool transactions;                    /* they are begun, filled and closed beside the live operations */
+    uint64_t commits;                     /* acknowledged, of those that changed something */
+    bool stays_open;                      /* no clean close in between */
+    const struct archive_target *archive; /* of its log; NULL: none */
     ino_no largest_ino;
     epoch_no epoch;
     char note[120]; /* the operation under way */

@@ -14,9 +14,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define LIFE_FILE_MAX 60000u
-#define LIFE_ROW      64u
-#define LIFE_CACHE    (UINT64_C(16) << 20)
+#define LIFE_FILE_MAX           60000u
+#define LIFE_ARCHIVE_TIMEOUT_MS 20u
+#define LIFE_ROW                64u
+#define LIFE_CACHE              (UINT64_C(16) << 20)
 
 static uint64_t below(struct life *life, uint64_t limit)
 {
@@ -77,6 +78,8 @@ int life_open(struct life *life)
         .log_segment_size = CRASH_SEGMENT_SIZE,
         .bulk_min_bytes = 2 * BLOCK_SIZE, /* a new leaf or two: by reference */
         .compact_piece_blocks = 2,
+        .archive = life->archive,
+        .archive_timeout_ms = LIFE_ARCHIVE_TIMEOUT_MS,
     };
     const int rc = store_open(&options, &life->store, NULL);
     life->lane = &life->lanes[0];
@@ -541,7 +544,9 @@ static struct life_lane *draw_transaction(struct life *life, bool open)
 
 static int operate_begin(struct life *life)
 {
-    const struct store_txn_options options = {.name = {"t", 1}};
+    char name[24];
+    (void)snprintf(name, sizeof name, "t%" PRIu64, life->op);
+    const struct store_txn_options options = {.name = {name, strlen(name)}};
     struct life_lane *lane = draw_transaction(life, false);
     note(life, "begin", lane != NULL, 0);
     int rc = 0;

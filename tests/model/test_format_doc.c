@@ -112,6 +112,7 @@ static const struct field fields[] = {
     FIELD(control_slot, clean),
     FIELD(control_slot, name_bits),
     FIELD(control_slot, timeline),
+    FIELD(control_slot, restoring),
     FIELD(control_slot, reserved),
     FIELD(control_slot, fsm_threshold),
     FIELD(control_slot, sidecar_threshold),

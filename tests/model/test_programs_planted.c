@@ -26,8 +26,8 @@
 
 #define SECONDS_MAX 120u
 
-static const char *const programs[] = {"test_archive", "test_transactions", "test_list_append_threads",
-                                       "test_txn_random"};
+static const char *const programs[] = {"test_archive", "../crash/test_restore", "test_transactions",
+                                       "test_list_append_threads", "test_txn_random"};
 /* For bugs whose name begins with SIDECAR. */
 static const char *const sidecar_programs[] = {"test_sidecars", "test_sidecars_fuzz", "test_sidecars_crash"};
 
