@@ -273,7 +273,7 @@ static void build_maps_of_revived(const struct commit *commit)
     const struct publish *publish = &commit->publish;
     for (size_t i = 0; i < publish->revived_count; i++) {
         struct relation *relation = publish->revived[i];
-        if (!fsm_is_ready(relation)) {
+        if (!fsm_is_ready(relation) && !PLANT(MAP_NOT_ORDERED_AGAIN)) {
             store_map_doubt(commit->store, relation, relation_first_ino(relation));
         }
     }

@@ -12,7 +12,8 @@
  * BUILD-3 A holder is kept while its tree is walked (HOLD-4); the walk ends when somebody waits to close it. One that closes needs no walk, or no
  *         more than a part of one: what only it saw was on its list, hence
  *         marked, and freed since; an adopted snapshot has no such list, and puts the map in doubt again when it closes.
- * BUILD-4 A relation that the fork does not have is not built: nobody writes it but transactions that will find it gone.
+ * BUILD-4 A relation that the fork does not have is not built: nobody writes it but transactions that began before it was dropped. When one
+ *         of them brings it back (PUBLISH-5), its map is ordered again.
  *
  * A portion is one of these steps for one relation. Who does it, the thread or store_step, owns the batch meanwhile (`busy`).
  *

@@ -164,8 +164,8 @@ static int release_table(struct store *store, const struct seen_table *table)
     if (rc != 0) {
         return rc;
     }
+    store_sidecar_forget(store, relation); /* SIDECAR-4; also of one that a transaction may bring back (PUBLISH-5) */
     if (table->is_live) {
-        store_sidecar_forget(store, relation); /* SIDECAR-4 */
         store_map_doubt(store, relation, table->first);
     } else {
         rc = remove_unnamed(store, relation, table);

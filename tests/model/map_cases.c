@@ -117,6 +117,21 @@ void map_built_from_the_fork_has_its_blocks(void **state)
     expect_ready(rig, "t");
 }
 
+/* It is not in the live tree when its map is to be built. */
+void map_of_a_relation_that_comes_back_is_built(void **state)
+{
+    struct txn_rig *rig = *state;
+    struct store_compact_info info;
+    map_make_large(rig, "t");
+    struct store_txn *txn = shell_begin(rig);
+    assert_int_equal(shell_compact(rig, "t", &info), 0);
+    map_write_at(rig, store_txn_view(txn), "t", 0, 1);
+    map_step_until_idle(rig);
+    shell_must_commit(txn);
+    map_step_until_idle(rig);
+    expect_ready(rig, "t");
+}
+
 struct closer {
     struct cow *cow;
     struct holder *holder;

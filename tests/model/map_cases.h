@@ -13,6 +13,7 @@
     X(TOUCHED_IGNORED, map_built_while_blocks_change_hands_equals_the_trees)                                           \
     X(PINNED_NOT_MARKED, map_built_beside_a_transaction_has_its_blocks)                                                \
     X(FORK_NOT_WALKED, map_built_from_the_fork_has_its_blocks)                                                         \
+    X(MAP_NOT_ORDERED_AGAIN, map_of_a_relation_that_comes_back_is_built)                                               \
     X(HOLDER_CLOSED_WHILE_WALKED, holder_that_is_walked_is_not_closed)
 
 #define MAP_CASE_DECLARATION(plant, name) void name(void **state);
