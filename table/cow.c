@@ -463,6 +463,7 @@ static void note_deferred_locked(struct cow *cow, const struct dead_chunk *chunk
 static void pin_chunk_locked(struct cow *cow, struct dead_chunk *chunk)
 {
     chunk->pinned = cow_epoch(cow);
+    atomic_store(&cow->allocated, true);
     note_deferred_locked(cow, chunk, true);
     chunk_push(&cow->pinned, chunk);
 }
@@ -723,6 +724,7 @@ void cow_retire_relation(struct cow *cow, struct dead_chunk *chunk)
 {
     assert(chunk->count == 1);
     chunk->retired = cow_epoch(cow);
+    atomic_store(&cow->allocated, true);
     mutex_lock(&cow->lock);
     const bool held = relation_is_held_locked(cow, chunk, false);
     chunk_push(held ? &cow->dropped_held : &cow->dropped_dead, chunk);
@@ -907,6 +909,14 @@ uint32_t cow_take_removable(struct cow *cow, struct relation ***out_relations)
     mutex_unlock(&cow->lock);
     *out_relations = relations;
     return count;
+}
+
+bool cow_awaits_checkpoint(struct cow *cow)
+{
+    mutex_lock(&cow->lock);
+    const bool awaits = cow->dropped_dead != NULL || cow->dropped_gone != NULL || cow->pinned != NULL;
+    mutex_unlock(&cow->lock);
+    return awaits;
 }
 
 bool cow_relation_is_dropped(struct cow *cow, const struct relation *relation)

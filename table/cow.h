@@ -96,7 +96,7 @@ void cow_gate_open(struct cow *cow);
 /* ---- holders ---- */
 
 /* Records the live root, at = epoch, epoch += 1 (or shares the epoch of the last fork when that one's holder is still
- * open and nothing was allocated since: then nothing can have changed). The gate is held exclusively by the caller. -ENOMEM. O(1). */
+ * open and nothing was allocated or dropped since: then nothing can have changed). The gate is held exclusively by the caller. -ENOMEM. O(1). */
 int cow_fork_locked(struct cow *cow, enum holder_kind kind, struct holder **out_holder) WARN_UNUSED;
 /* The same, taking the gate. */
 int cow_fork(struct cow *cow, enum holder_kind kind, struct holder **out_holder) WARN_UNUSED;
@@ -217,6 +217,8 @@ uint32_t cow_take_removable(struct cow *cow, struct relation ***out_relations);
 void cow_revive_relation(struct cow *cow, const struct relation *relation);
 /* The live tree dropped it in this life, and its file is still there for somebody. */
 bool cow_relation_is_dropped(struct cow *cow, const struct relation *relation);
+/* Something that nobody sees any more, but durable checkpoints, goes with the next one. */
+bool cow_awaits_checkpoint(struct cow *cow);
 
 /* ---- for FSM-3 and checks ---- */
 

@@ -68,7 +68,7 @@ struct cow {
     _Atomic epoch_no epoch;       /* changed with the gate held exclusively */
     _Atomic epoch_no newest_at;   /* `at` of the newest holder, 0: none; changed with the gate held exclusively */
     _Atomic epoch_no durable_at;  /* `at` of the newest durable holder */
-    _Atomic bool allocated;       /* a block was allocated since the last fork */
+    _Atomic bool allocated;       /* a block was allocated since the last fork, or something was dropped */
     _Atomic uint64_t alloc_state; /* allocation numbers: a counter through a mixing function */
     _Atomic uint32_t view_count;
     _Atomic uint32_t pin_count;

@@ -448,6 +448,14 @@ int store_open(const struct store_options *options, struct store **out_store, pi
 
 /* ---- closing ---- */
 
+/* What was dropped goes with a checkpoint, also when the last one has all changes: behind a clean end nobody looks for its files. */
+static void want_checkpoint_for_dropped(struct store *store)
+{
+    if (cow_awaits_checkpoint(store->cow)) {
+        atomic_fetch_add(&store->changes, 1);
+    }
+}
+
 /* The last checkpoint, then what stands beside it, then the clean flag (SIDECAR-3). */
 static int close_with_sidecars(struct store *store)
 {
@@ -455,6 +463,7 @@ static int close_with_sidecars(struct store *store)
     if (store_sidecars_want_checkpoint(store)) {
         atomic_fetch_add(&store->changes, 1);
     }
+    want_checkpoint_for_dropped(store);
     int rc = store_checkpoint(store);
     store_maps_finish(store); /* those that a dropped snapshot put in doubt */
     if (rc == 0) {
@@ -464,7 +473,8 @@ static int close_with_sidecars(struct store *store)
         return rc;
     }
     mutex_lock(&store->checkpoint_lock);
-    rc = store_checkpoint_locked(store, false); /* closing dropped snapshots may have changed something */
+    want_checkpoint_for_dropped(store); /* by snapshots that are closed by now */
+    rc = store_checkpoint_locked(store, false);
     if (rc == 0) {
         store_sidecars_write(store);
         rc = store_control_set_clean(store);

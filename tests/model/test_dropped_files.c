@@ -23,6 +23,55 @@ static void must_compact(struct txn_rig *rig, const char *path)
     assert_int_equal(shell_compact(rig, path, &info), 0);
 }
 
+/* ---- when the store is closed ---- */
+
+static void expect_one_file_behind_close(struct txn_rig *rig)
+{
+    sidecar_rig_reopen(rig);
+    assert_int_equal(relation_files_count(rig->dev), 1);
+    table_expect(rig, "t", LEAVES, 'a');
+}
+
+static void compaction_given_up_before_close_leaves_no_file(void **state)
+{
+    struct txn_rig *rig = *state;
+    struct store_compact *compact = NULL;
+    table_fill(rig, store_live(rig->store), "t", LEAVES, 'a');
+    struct store_file *file = shell_open(rig, store_live(rig->store), "t");
+    assert_int_equal(store_compact_begin(file, &compact), 0);
+    assert_int_equal(store_compact_step(compact, 1), 1);
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    assert_int_equal(relation_files_count(rig->dev), 2);
+    store_compact_end(compact);
+    store_file_close(file);
+    expect_one_file_behind_close(rig);
+}
+
+/* The drop has its checkpoint, and the transaction, which changed nothing, ends behind it. */
+static void reader_that_ends_before_close_leaves_no_file(void **state)
+{
+    struct txn_rig *rig = *state;
+    table_fill(rig, store_live(rig->store), "t", LEAVES, 'a');
+    struct store_txn *txn = shell_begin(rig);
+    must_compact(rig, "t");
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    store_txn_put(txn);
+    expect_one_file_behind_close(rig);
+}
+
+/* Only a snapshot saw it, which goes when the store is closed. */
+static void snapshot_dropped_before_close_leaves_no_file(void **state)
+{
+    struct txn_rig *rig = *state;
+    table_fill(rig, store_live(rig->store), "t", LEAVES, 'a');
+    assert_int_equal(store_snapshot_create(rig->store, shell_name("s")), 0);
+    must_compact(rig, "t");
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    assert_int_equal(store_snapshot_drop(rig->store, shell_name("s")), 0);
+    expect_one_file_behind_close(rig);
+}
+
 /* ---- what comes back ---- */
 
 /* A table of which a snapshot of an earlier life sees another version. */
@@ -117,6 +166,9 @@ static void pages_that_the_log_refers_to_stay_when_a_snapshot_goes(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
+        TXN_RIG_CASE(compaction_given_up_before_close_leaves_no_file),
+        TXN_RIG_CASE(reader_that_ends_before_close_leaves_no_file),
+        TXN_RIG_CASE(snapshot_dropped_before_close_leaves_no_file),
         TXN_RIG_CASE(relation_that_comes_back_does_not_keep_what_a_dropped_snapshot_saw),
         TXN_RIG_CASE(old_version_is_read_on_when_a_snapshot_goes),
         TXN_RIG_CASE(pages_that_the_log_refers_to_stay_when_a_snapshot_goes),
