@@ -1014,6 +1014,7 @@ static void *target_of_one(void *arg, const struct relation *relation)
 int cow_each_pinned_run(struct cow *cow, const struct relation *relation, cow_run_fn *fn, void *arg)
 {
     struct one_relation one = {.relation = relation, .arg = arg};
+    assert(arg != NULL); /* that would be none of its runs */
     return cow_each_pinned(cow, target_of_one, &one, fn);
 }
 

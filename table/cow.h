@@ -228,7 +228,7 @@ bool cow_awaits_checkpoint(struct cow *cow);
 typedef int cow_run_fn(void *arg, block_no first, uint32_t count);
 typedef void *cow_target_fn(void *arg, const struct relation *relation);
 int cow_each_pinned(struct cow *cow, cow_target_fn *target_of, void *arg, cow_run_fn *fn) WARN_UNUSED;
-/* The same for one relation. */
+/* The same for one relation; arg is not NULL. */
 int cow_each_pinned_run(struct cow *cow, const struct relation *relation, cow_run_fn *fn, void *arg) WARN_UNUSED;
 /* Those of them that are private to a transaction's view. */
 int cow_each_private_run(struct cow *cow, const struct relation *relation, cow_run_fn *fn, void *arg) WARN_UNUSED;

@@ -18,6 +18,9 @@
  * SIDECAR-5 In doubt (one could not be removed or made durable) the clean slot says that none counts: control.sidecar_epoch lies behind
  *           the checkpoint.
  * SIDECAR-6 Behind a clean end no table of at most control.sidecar_threshold blocks has one.
+ * SIDECAR-7 It says what the trees reach that the next life has. What is used in the map for another reason is free then: what the log of
+ *           this life refers to (COW-4), and what is on a snapshot's list because it is older than the snapshot, which never saw it (it
+ *           came into the live tree later, by a commit or a compaction).
  *
  * The catalog has none: each start needs its map, also behind an unclean end, builds it from inner pages, which the first operations
  * read anyway, and would have to write it anew at each close.
@@ -356,6 +359,60 @@ static bool has_map(const struct relation *relation)
     return relation_map(relation) != NULL && relation_number(relation) != REL_CATALOG;
 }
 
+/* ---- what it says is used (SIDECAR-7) ---- */
+
+static int stop_at_run(void *arg, block_no first, uint32_t count)
+{
+    (void)arg;
+    (void)first;
+    (void)count;
+    return 1;
+}
+
+struct reachable {
+    struct block_set set;
+    struct diag *diag;
+    ino_no first;
+};
+
+static int add_version(void *arg, struct view *view)
+{
+    struct reachable *reachable = arg;
+    bool has = false;
+    return block_set_add_version(&reachable->set, reachable->diag, view, reachable->first, &has);
+}
+
+/* What the live tree and the named snapshots reach takes the place of what the map has. */
+static int take_reachable(struct store *store, struct relation *relation, struct fsm_sidecar *sidecar)
+{
+    struct reachable reachable = {.diag = store->diag, .first = sidecar->first_ino};
+    int rc = block_set_init(&reachable.set, relation);
+    if (rc == 0) {
+        rc = store_each_version(store, add_version, &reachable);
+    }
+    if (rc == 0) {
+        sidecar->used = 0;
+        for (block_no word = 0; word <= sidecar->blocks / 64; word++) {
+            sidecar->words[word] &= reachable.set.bits[word];
+            sidecar->used += (uint32_t)__builtin_popcountll(sidecar->words[word]);
+        }
+    }
+    block_set_free(&reachable.set);
+    return rc;
+}
+
+static int copy_used(struct store *store, struct relation *relation, struct fsm_sidecar *sidecar)
+{
+    int rc = fsm_copy_used(relation, &sidecar->words, &sidecar->blocks, &sidecar->used);
+    if (rc == 0 && cow_each_pinned_run(store->cow, relation, stop_at_run, sidecar) != 0) {
+        rc = take_reachable(store, relation, sidecar);
+        if (rc != 0) {
+            fsm_sidecar_free(sidecar);
+        }
+    }
+    return rc;
+}
+
 /* Writes the sidecar of a relation that should have one. True: it is there, and to be synced. */
 static int write_sidecar(struct store *store, struct relation *relation, bool *out_made)
 {
@@ -378,7 +435,7 @@ static int write_sidecar(struct store *store, struct relation *relation, bool *o
                                   .root_leaves = inode.content_leaves,
                                   .root_height = inode.content_height};
     memcpy(sidecar.store_id, store->control.store_id, sizeof sidecar.store_id);
-    rc = fsm_copy_used(relation, &sidecar.words, &sidecar.blocks, &sidecar.used);
+    rc = copy_used(store, relation, &sidecar);
     if (rc == 0) {
         fsm_sidecar_path(relation, path);
         rc = fsm_sidecar_write(store->dev, path, &sidecar, out_made);
