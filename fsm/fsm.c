@@ -73,7 +73,17 @@ struct fsm_map {
     epoch_no deferred_since;
     uint64_t allocations;
     uint64_t words_read;
+    uint64_t lock_waits;
 };
+
+/* Counts when somebody else has it: writers of different relations never wait for each other here. */
+static void map_lock(struct fsm_map *map)
+{
+    if (mutex_try_lock(&map->lock))
+        return;
+    mutex_lock(&map->lock);
+    map->lock_waits++;
+}
 
 static void build_free(struct fsm_build *build)
 {
@@ -199,7 +209,7 @@ int fsm_reserve(struct relation *relation, uint32_t count)
     struct fsm_map *map = map_get(relation, false);
     if (map == NULL)
         return -ENOMEM;
-    mutex_lock(&map->lock);
+    map_lock(map);
     int err = map_measure(relation, map);
     if (err != 0)
         goto out;
@@ -219,7 +229,7 @@ void fsm_unreserve(struct relation *relation, uint32_t count)
         return;
     struct fsm_map *map = relation_map(relation);
     assert(map != NULL);
-    mutex_lock(&map->lock);
+    map_lock(map);
     assert(map->reserved >= count);
     map->reserved -= count;
     mutex_unlock(&map->lock);
@@ -326,7 +336,7 @@ block_no fsm_allocate(struct relation *relation, block_no hint)
 {
     struct fsm_map *map = relation_map(relation);
     assert(map != NULL);
-    mutex_lock(&map->lock);
+    map_lock(map);
     assert(map->reserved > 0 && map->free_blocks >= map->reserved);
     block_no block = 0;
     if (!find_near(map, hint, &block))
@@ -340,7 +350,7 @@ uint32_t fsm_allocate_run(struct relation *relation, block_no hint, uint32_t wan
 {
     struct fsm_map *map = relation_map(relation);
     assert(map != NULL && want >= 1);
-    mutex_lock(&map->lock);
+    map_lock(map);
     assert(map->reserved > 0 && map->free_blocks >= map->reserved);
     if (want > map->reserved)
         want = map->reserved;
@@ -355,7 +365,7 @@ void fsm_free(struct relation *relation, block_no first, uint32_t count)
     struct fsm_map *map = relation_map(relation);
     if (map == NULL || count == 0)
         return; /* nothing was believed; the next build finds the blocks free */
-    mutex_lock(&map->lock);
+    map_lock(map);
     if (map->measured) {
         assert((uint64_t)first + count <= map->file_blocks);
         assert(fsm_bitmap_count(&map->used, first, count) == count);
@@ -372,7 +382,7 @@ bool fsm_defer(struct relation *relation, uint64_t blocks, epoch_no since)
     struct fsm_map *map = relation_map(relation);
     if (map == NULL)
         return false;
-    mutex_lock(&map->lock);
+    map_lock(map);
     map->deferred = (map->deferred_since == since ? map->deferred : 0) + blocks;
     map->deferred_since = since;
     const uint64_t used = map->file_blocks - map->free_blocks;
@@ -386,7 +396,7 @@ bool fsm_is_ready(struct relation *relation)
     struct fsm_map *map = relation_map(relation);
     if (map == NULL)
         return false;
-    mutex_lock(&map->lock);
+    map_lock(map);
     const bool ready = map->ready;
     mutex_unlock(&map->lock);
     return ready;
@@ -397,7 +407,7 @@ bool fsm_is_open(struct relation *relation)
     struct fsm_map *map = relation_map(relation);
     if (map == NULL)
         return false;
-    mutex_lock(&map->lock);
+    map_lock(map);
     const bool is_open = map->ready || map->ordered;
     mutex_unlock(&map->lock);
     return is_open;
@@ -421,7 +431,7 @@ bool fsm_build_order(struct relation *relation)
     struct fsm_map *map = map_get(relation, false);
     if (map == NULL)
         return false;
-    mutex_lock(&map->lock);
+    map_lock(map);
     const bool ordered = !map->ready && !map->ordered;
     map->ordered |= ordered;
     mutex_unlock(&map->lock);
@@ -433,7 +443,7 @@ void fsm_doubt(struct relation *relation)
     struct fsm_map *map = relation_map(relation);
     if (map == NULL)
         return;
-    mutex_lock(&map->lock);
+    map_lock(map);
     map->ready = false;
     map->ordered = false;
     map->doubts++;
@@ -471,7 +481,7 @@ int fsm_build_begin(struct relation *relation)
     struct fsm_map *map = map_get(relation, false);
     if (map == NULL)
         return -ENOMEM;
-    mutex_lock(&map->lock);
+    map_lock(map);
     const int err = build_begin_locked(relation, map);
     mutex_unlock(&map->lock);
     return err;
@@ -482,7 +492,7 @@ int fsm_build_used(struct relation *relation, block_no first, uint32_t count)
     struct fsm_map *map = relation_map(relation);
     assert(map != NULL);
     int err = 0;
-    mutex_lock(&map->lock);
+    map_lock(map);
     assert(map->building);
     const uint64_t end = (uint64_t)first + count;
     const block_no build_end = map->build.end;
@@ -564,7 +574,7 @@ static void build_find_free(struct fsm_map *map)
 static int build_judge(struct relation *relation, struct fsm_map *map)
 {
     int err = 0;
-    mutex_lock(&map->lock);
+    map_lock(map);
     assert(map->building);
     const uint32_t contradictions = count_contradictions(map);
     if (contradictions > 0)
@@ -590,7 +600,7 @@ int fsm_build_finish(struct relation *relation)
     struct fsm_build *build = &map->build; /* of the caller until `building` is false; touched changes under the lock */
     for (uint64_t first = 0; first < build->end; first += 64)
         each_run_of_word(build->marked[first / 64], (block_no)first, discard_run, relation);
-    mutex_lock(&map->lock);
+    map_lock(map);
     for (uint64_t first = 0; first < build->end; first += 64)
         each_run_of_word(build->marked[first / 64] & build_mask(build, first), (block_no)first, release_run, map);
     map->ready = map->doubts == build->doubts;
@@ -606,7 +616,7 @@ void fsm_build_abort(struct relation *relation)
 {
     struct fsm_map *map = relation_map(relation);
     assert(map != NULL);
-    mutex_lock(&map->lock);
+    map_lock(map);
     assert(map->building);
     map->building = false;
     build_free(&map->build);
@@ -620,7 +630,7 @@ int fsm_get_stats(struct relation *relation, struct fsm_stats *out_stats)
     struct fsm_map *map = relation_map(relation);
     if (map == NULL)
         return -ENOENT;
-    mutex_lock(&map->lock);
+    map_lock(map);
     *out_stats = (struct fsm_stats){
         .file_blocks = map->file_blocks,
         .used_blocks = map->file_blocks - map->free_blocks,
@@ -628,6 +638,7 @@ int fsm_get_stats(struct relation *relation, struct fsm_stats *out_stats)
         .reserved_blocks = map->reserved,
         .allocations = map->allocations,
         .words_read = map->words_read,
+        .lock_waits = map->lock_waits,
     };
     mutex_unlock(&map->lock);
     return 0;
@@ -643,7 +654,7 @@ int fsm_copy_used(struct relation *relation, uint64_t **out_words, block_no *out
     struct fsm_map *map = relation_map(relation);
     if (map == NULL)
         return -ENOENT;
-    mutex_lock(&map->lock);
+    map_lock(map);
     int err = map->measured && map->ready && map->reserved == 0 ? 0 : -EAGAIN;
     const block_no blocks = map->file_blocks;
     uint64_t *words = err == 0 ? calloc((size_t)blocks / 64 + 1, sizeof words[0]) : NULL;
@@ -665,7 +676,7 @@ bool fsm_is_used(struct relation *relation, block_no block)
     struct fsm_map *map = relation_map(relation);
     if (map == NULL)
         return true; /* nothing is known */
-    mutex_lock(&map->lock);
+    map_lock(map);
     const bool used = map->measured ? is_used(map, block) : !map->created;
     mutex_unlock(&map->lock);
     return used;
@@ -710,7 +721,7 @@ int fsm_trim(struct relation *relation, uint32_t keep_blocks, uint32_t *out_bloc
     if (map == NULL)
         return 0;
     int err = 0;
-    mutex_lock(&map->lock);
+    map_lock(map);
     if (map->measured && !map->building && !map->file_missing) {
         atomic_store_explicit(&map->freed, false, memory_order_relaxed);
         err = trim_locked(relation, map, keep_blocks, out_blocks_cut);

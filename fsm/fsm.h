@@ -66,6 +66,7 @@ struct fsm_stats {
     block_no file_blocks;
     uint32_t used_blocks, free_blocks, reserved_blocks;
     uint64_t allocations, words_read; /* words of the bitmap looked at by allocations */
+    uint64_t lock_waits;              /* calls that found the map in use by another thread */
 };
 /* -ENOENT: no map. */
 int fsm_get_stats(struct relation *relation, struct fsm_stats *out_stats) WARN_UNUSED;

@@ -812,6 +812,81 @@ static void threads_never_share_a_block(void **state)
     free((void *)owned);
 }
 
+/* ---- writers of many relations ---- */
+
+#define WRITERS       16u
+#define WRITER_ROUNDS 300u
+
+struct writer {
+    struct relation *relation;
+    pthread_t thread;
+};
+
+/* Extends its relation block by block, and gives some of them back. */
+static void *extend_relation(void *arg)
+{
+    struct relation *relation = ((struct writer *)arg)->relation;
+    for (unsigned round = 0; round < WRITER_ROUNDS; round++) {
+        block_no first = 0;
+        if (fsm_reserve(relation, 4) != 0)
+            abort();
+        const uint32_t count = fsm_allocate_run(relation, BLOCK_NONE, 4, &first);
+        fsm_unreserve(relation, 4 - count);
+        if (round % 3 == 0)
+            fsm_free(relation, first, count);
+    }
+    return NULL;
+}
+
+static uint64_t waits_of(const struct writer *writers, unsigned count)
+{
+    uint64_t waits = 0;
+    for (unsigned i = 0; i < count; i++) {
+        struct fsm_stats stats;
+        assert_int_equal(fsm_get_stats(writers[i].relation, &stats), 0);
+        waits += stats.lock_waits;
+    }
+    return waits;
+}
+
+static void run_writers(struct writer *writers, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        assert_int_equal(pthread_create(&writers[i].thread, NULL, extend_relation, &writers[i]), 0);
+    for (unsigned i = 0; i < count; i++)
+        assert_int_equal(pthread_join(writers[i].thread, NULL), 0);
+}
+
+static void writers_of_different_relations_do_not_wait(void **state)
+{
+    struct fixture *f = *state;
+    struct writer writers[WRITERS];
+    for (unsigned i = 0; i < WRITERS; i++) {
+        assert_int_equal(relation_open(f->cache, TS_DEFAULT, TEST_REL + 1 + i, &writers[i].relation), 0);
+        assert_int_equal(fsm_init_empty(writers[i].relation), 0);
+    }
+    run_writers(writers, WRITERS);
+    assert_int_equal(waits_of(writers, WRITERS), 0);
+    for (unsigned i = 0; i < WRITERS; i++)
+        relation_unref(writers[i].relation);
+}
+
+/* That the counter counts: those of one relation do wait, sooner or later. */
+static void writers_of_one_relation_are_counted_when_they_wait(void **state)
+{
+    struct fixture *f = *state;
+    struct writer writers[WRITERS];
+    uint64_t waits = 0;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    for (unsigned i = 0; i < WRITERS; i++)
+        writers[i].relation = f->relation;
+    for (unsigned tries = 0; waits == 0 && tries < 200; tries++) {
+        run_writers(writers, WRITERS);
+        waits = waits_of(writers, 1);
+    }
+    assert_true(waits > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -845,6 +920,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(trim_leaves_what_it_is_told_to, set_up, tear_down),
         cmocka_unit_test_setup_teardown(threads_never_share_a_block, set_up, tear_down),
         cmocka_unit_test_setup_teardown(random_operations_agree_with_array, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(writers_of_different_relations_do_not_wait, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(writers_of_one_relation_are_counted_when_they_wait, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
