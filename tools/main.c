@@ -32,13 +32,14 @@ static const char *name_at(size_t index)
     return index < ARRAY_COUNT(tools) ? tools[index]->name : NULL;
 }
 
-/* What was meant instead of a command that does not exist, for a message. */
-static const char *hint_for(const char *name)
+/* Says that there is no such command, and which one may have been meant. */
+static void say_unknown(const char *name)
 {
-    static char hint[64];
     const char *nearest = nearest_word(name, name_at);
-    (void)snprintf(hint, sizeof hint, nearest == NULL ? "" : " (is it %s?)", nearest);
-    return hint;
+    fprintf(stderr, "tblfs: there is no command '%s'", name);
+    if (nearest != NULL)
+        fprintf(stderr, " (is it %s?)", nearest);
+    fprintf(stderr, "; 'tblfs help' lists them\n");
 }
 
 int tool_usage_error(const struct tool *tool, const char *fmt, ...)
@@ -100,8 +101,10 @@ static int help_run(const struct tool *tool, int argc, char **argv)
         return 0;
     }
     const struct tool *about = tool_find(argv[1]);
-    if (about == NULL)
-        return tool_usage_error(tool, "there is no command '%s'%s", argv[1], hint_for(argv[1]));
+    if (about == NULL) {
+        say_unknown(argv[1]);
+        return TOOL_EXIT_USAGE;
+    }
     print_help(about);
     return 0;
 }
@@ -146,7 +149,7 @@ int main(int argc, char **argv)
         return tool_version.run(&tool_version, 1, argv + 1);
     const struct tool *tool = tool_find(argv[1]);
     if (tool == NULL) {
-        fprintf(stderr, "tblfs: there is no command '%s'%s; 'tblfs help' lists them\n", argv[1], hint_for(argv[1]));
+        say_unknown(argv[1]);
         return TOOL_EXIT_USAGE;
     }
     if (argc == 3 && is_one_of(argv[2], "-h", "--help")) {
