@@ -86,7 +86,7 @@ bench-programs: $(call prog_of,bench/*.c)
 help:
 	@printf '%s\n' \
 	  'make              the tblfs command: build/gcc/tblfs' \
-	  'make check        installs what is missing, builds all variants, runs lint and all tests (6 minutes)' \
+	  'make check        installs what is missing, builds all variants, runs lint and all tests (13 minutes on 2 CPUs)' \
 	  'make check-long   the same with LONG=1: fresh seeds, SECONDS_LONG seconds for tests that can use them' \
 	  'make lint         only the checks of the source' \
 	  'make fmt          formats the source with clang-format' \
