@@ -32,28 +32,6 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-char *archive_command_text(const char *command, const char *path, const char *name)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (out == NULL)
-        return NULL;
-    for (const char *at = command; *at != '\0'; at++) {
-        if (at[0] == '%' && (at[1] == 'p' || at[1] == 'f')) {
-            fputs(at[1] == 'p' ? path : name, out);
-            at++;
-        } else {
-            at += at[0] == '%' && at[1] == '%' ? 1 : 0;
-            fputc(*at, out);
-        }
-    }
-    if (fclose(out) == 0)
-        return text;
-    free(text);
-    return NULL;
-}
-
 static int spawn_shell(char *text, pid_t *out_pid)
 {
     char *argv[] = {"sh", "-c", text, NULL};

@@ -28,7 +28,4 @@ bool mount_archive_init(struct mount_archive *archive, const struct fusefs_optio
 /* The mount is about to close: a command has so long. */
 void mount_archive_hurry(struct mount_archive *archive);
 
-/* The command with path and name filled in; malloc'd. NULL: no memory. */
-char *archive_command_text(const char *command, const char *path, const char *name);
-
 #endif

@@ -21,6 +21,24 @@ static void tell_kinds_of_operations(const struct store_stats *stats, figure_fn 
     }
 }
 
+static void tell_log(const struct log_stats *log, figure_fn *fn, void *arg)
+{
+    const struct figure figures[] = {
+        {"log_end", NULL, log->end, false},
+        {"log_written", NULL, log->written, false},
+        {"log_synced", NULL, log->synced, false},
+        {"log_records", NULL, log->records, true},
+        {"log_record_bytes", NULL, log->record_bytes, true},
+        {"log_batches", NULL, log->batches, true},
+        {"log_bytes_written", NULL, log->bytes_written, true},
+        {"log_syncs", NULL, log->syncs, true},
+        {"log_segments", NULL, log->segments, false},
+        {"log_segments_made", NULL, log->segments_made, true},
+        {"log_segments_reused", NULL, log->segments_reused, true},
+    };
+    tell(fn, arg, figures, ARRAY_COUNT(figures));
+}
+
 void figures_of_store(struct fusefs *fs, figure_fn *fn, void *arg)
 {
     struct store_stats stats;
@@ -51,27 +69,7 @@ void figures_of_store(struct fusefs *fs, figure_fn *fn, void *arg)
         fn(arg, &figure);
     }
     tell_kinds_of_operations(&stats, fn, arg);
-}
-
-void figures_of_log(struct fusefs *fs, figure_fn *fn, void *arg)
-{
-    struct store_stats stats;
-    store_get_stats(fs->store, &stats);
-    const struct log_stats *log = &stats.log;
-    const struct figure figures[] = {
-        {"log_end", NULL, log->end, false},
-        {"log_written", NULL, log->written, false},
-        {"log_synced", NULL, log->synced, false},
-        {"log_records", NULL, log->records, true},
-        {"log_record_bytes", NULL, log->record_bytes, true},
-        {"log_batches", NULL, log->batches, true},
-        {"log_bytes_written", NULL, log->bytes_written, true},
-        {"log_syncs", NULL, log->syncs, true},
-        {"log_segments", NULL, log->segments, false},
-        {"log_segments_made", NULL, log->segments_made, true},
-        {"log_segments_reused", NULL, log->segments_reused, true},
-    };
-    tell(fn, arg, figures, ARRAY_COUNT(figures));
+    tell_log(&stats.log, fn, arg);
 }
 
 void figures_of_mount(struct fusefs *fs, figure_fn *fn, void *arg)

@@ -20,8 +20,7 @@ struct figure {
 
 typedef void figure_fn(void *arg, const struct figure *figure);
 
-void figures_of_store(struct fusefs *fs, figure_fn *fn, void *arg);
-void figures_of_log(struct fusefs *fs, figure_fn *fn, void *arg);
+void figures_of_store(struct fusefs *fs, figure_fn *fn, void *arg); /* its log too */
 void figures_of_mount(struct fusefs *fs, figure_fn *fn, void *arg); /* nodes, handles, the kernel's requests */
 void figures_of_cache(struct fusefs *fs, figure_fn *fn, void *arg);
 

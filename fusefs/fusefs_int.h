@@ -75,6 +75,7 @@ void reply_error(fuse_req_t req, int rc);
 
 bool name_is_too_long(const char *name);
 bool name_is_commit(const char *name);
+bool name_is_own(const char *name); /* at a root of a tree; it is none of the tables' */
 /* May names in this directory, and other things of this node, be changed? 0, or -EROFS; of virtual ones what their kind says. */
 int node_check_names(const struct node_identity *dir) WARN_UNUSED;
 /* Content: node_check_writable; attributes too: node_check_attributes (of a transaction's own directory: -EPERM). */

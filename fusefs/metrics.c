@@ -78,7 +78,6 @@ void metrics_write(struct fusefs *fs, FILE *out)
     struct metrics metrics = {.out = out, .prefix = ""};
     write_daemon(fs, &metrics);
     figures_of_store(fs, write_figure, &metrics);
-    figures_of_log(fs, write_figure, &metrics);
     figures_of_mount(fs, write_figure, &metrics);
     metrics.prefix = "cache_";
     figures_of_cache(fs, write_figure, &metrics);

@@ -35,7 +35,7 @@ static const struct {
     {".tblfs", system_lookup_directory, transaction_tables_lookup_directory},
 };
 
-static bool is_own(const char *name)
+bool name_is_own(const char *name)
 {
     for (size_t index = 0; index < ARRAY_COUNT(own_names); index++) {
         if (strcmp(name, own_names[index].name) == 0)
@@ -91,7 +91,7 @@ int name_check_lookup(const struct node_identity *dir, const char *name)
 {
     if (name_is_too_long(name))
         return -ENAMETOOLONG;
-    if (name_is_commit(name) || (is_root(dir) && is_own(name)))
+    if (name_is_commit(name) || (is_root(dir) && name_is_own(name)))
         return -ENOENT;
     return 0;
 }
@@ -103,7 +103,7 @@ int name_check_new(const struct node_identity *dir, const char *name)
     const int rc = node_check_names(dir);
     if (rc != 0)
         return rc;
-    if (is_root(dir) && is_own(name))
+    if (is_root(dir) && name_is_own(name))
         return -EBUSY;
     return name_is_commit(name) ? -EINVAL : 0;
 }
@@ -115,7 +115,7 @@ int name_check_old(const struct node_identity *dir, const char *name)
     const int rc = node_check_names(dir);
     if (rc != 0)
         return rc;
-    if (is_root(dir) && is_own(name))
+    if (is_root(dir) && name_is_own(name))
         return -EBUSY;
     return name_is_commit(name) ? -ENOENT : 0;
 }

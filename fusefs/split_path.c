@@ -8,16 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The names at MNT that are no tables'. */
+#define NAME_SIZE 256u
+
+/* Does it begin with one of the names at MNT that are no tables'? */
 static bool is_system_path(const char *rest)
 {
-    static const char *const names[] = {".txn", ".snap", ".tblfs", ".tablespace"};
-    const size_t size = strcspn(rest, "/");
-    for (size_t index = 0; index < ARRAY_COUNT(names); index++) {
-        if (strlen(names[index]) == size && strncmp(names[index], rest, size) == 0)
-            return true;
-    }
-    return false;
+    char first[NAME_SIZE];
+    (void)snprintf(first, sizeof first, "%.*s", (int)strcspn(rest, "/"), rest);
+    return name_is_own(first);
 }
 
 static bool is_mounted_at(const char *path)

@@ -65,7 +65,6 @@ static int write_status(struct fusefs *fs, void *arg, FILE *out)
     (void)arg;
     write_daemon(fs, out);
     figures_of_store(fs, write_figure, out);
-    figures_of_log(fs, write_figure, out);
     figures_of_mount(fs, write_figure, out);
     return 0;
 }

@@ -7,6 +7,7 @@
 #include "tools/tools.h"
 
 #include <errno.h>
+#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,4 +150,16 @@ int listing_of_mount(const char *mount_point, const char *name, bool json)
     if (rc != 0)
         fprintf(stderr, "tblfs: %s\n", strerror(-rc));
     return rc == 0 ? 0 : TOOL_EXIT_FAILED;
+}
+
+int listing_take_switch(const struct tool *tool, int argc, char **argv, bool *out_json)
+{
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {NULL, 0, NULL, 0}};
+    opterr = 0;
+    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (option != 'j')
+            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+        *out_json = true;
+    }
+    return 0;
 }

@@ -97,32 +97,12 @@ static struct restore_target parse_target(const struct restore_arguments *argume
 
 /* ---- a command as an archive ---- */
 
-static void put_filled_in(FILE *out, const char *command, const char *path, const char *name)
-{
-    for (const char *at = command; *at != '\0'; at++) {
-        if (at[0] == '%' && (at[1] == 'p' || at[1] == 'f')) {
-            fputs(at[1] == 'p' ? path : name, out);
-            at++;
-        } else {
-            at += at[0] == '%' && at[1] == '%' ? 1 : 0;
-            fputc(*at, out);
-        }
-    }
-}
-
 /* Exit status 0: it is there; of 1 to 125: the archive has no such file; anything else is an error. */
 static int get_by_command(void *arg, const char *name, const char *path)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (out == NULL)
+    char *text = archive_command_text(arg, path, name);
+    if (text == NULL)
         return -ENOMEM;
-    put_filled_in(out, arg, path, name);
-    if (fclose(out) != 0) {
-        free(text);
-        return -ENOMEM;
-    }
     (void)unlink(path);
     const int how = system(text);
     const bool exited = how != -1 && WIFEXITED(how);

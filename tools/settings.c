@@ -6,9 +6,9 @@
 #include "tools/tools.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int say(const char *what, int error)
 {
@@ -47,14 +47,9 @@ static int list_defaults(bool json)
 
 static int settings_run(const struct tool *tool, int argc, char **argv)
 {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {NULL, 0, NULL, 0}};
     bool json = false;
-    opterr = 0;
-    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (option != 'j')
-            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
-        json = true;
-    }
+    if (listing_take_switch(tool, argc, argv, &json) != 0)
+        return TOOL_EXIT_USAGE;
     if (argc - optind > 1)
         return tool_usage_error(tool, "too many arguments");
     return argc == optind ? list_defaults(json) : listing_of_mount(argv[optind], "settings", json);

@@ -6,11 +6,11 @@
 #include "tools/tools.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/statvfs.h>
 
 struct tables {
@@ -147,14 +147,9 @@ static int show(const char *mount_point)
 
 static int status_run(const struct tool *tool, int argc, char **argv)
 {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {NULL, 0, NULL, 0}};
     bool json = false;
-    opterr = 0;
-    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (option != 'j')
-            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
-        json = true;
-    }
+    if (listing_take_switch(tool, argc, argv, &json) != 0)
+        return TOOL_EXIT_USAGE;
     if (argc - optind != 1)
         return tool_usage_error(tool, argc - optind < 1 ? "the mount point is missing" : "too many arguments");
     return json ? listing_of_mount(argv[optind], "status", true) : show(argv[optind]);

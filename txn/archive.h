@@ -41,6 +41,9 @@ void archive_segment_name(char name[ARCHIVE_NAME_SIZE], uint32_t timeline, uint6
 void archive_history_name(char name[ARCHIVE_NAME_SIZE], uint32_t timeline);
 void archive_link_name(char name[ARCHIVE_NAME_SIZE], uint32_t timeline, uint64_t number);
 
+/* The command with path and name filled in; malloc'd. NULL: no memory. */
+char *archive_command_text(const char *command, const char *path, const char *name);
+
 struct archive_status {
     bool configured;
     char last_name[ARCHIVE_NAME_SIZE]; /* archived last in this life; "": none */

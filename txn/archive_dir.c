@@ -158,3 +158,25 @@ int archive_dir_get(void *arg, const char *name, const char *path)
     }
     return close_copy(&copy, rc);
 }
+
+char *archive_command_text(const char *command, const char *path, const char *name)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return NULL;
+    for (const char *at = command; *at != '\0'; at++) {
+        if (at[0] == '%' && (at[1] == 'p' || at[1] == 'f')) {
+            fputs(at[1] == 'p' ? path : name, out);
+            at++;
+        } else {
+            at += at[0] == '%' && at[1] == '%' ? 1 : 0;
+            fputc(*at, out);
+        }
+    }
+    if (fclose(out) == 0)
+        return text;
+    free(text);
+    return NULL;
+}

@@ -223,6 +223,25 @@ int block_set_add_version(struct block_set *set, struct diag *diag, struct view 
     return rc != 0 || !*out_has ? rc : block_set_add_content(set, diag, &root);
 }
 
+struct add_versions {
+    struct block_set *set;
+    struct diag *diag;
+    ino_no first;
+};
+
+static int add_version(void *arg, struct view *view)
+{
+    const struct add_versions *add = arg;
+    bool has = false;
+    return block_set_add_version(add->set, add->diag, view, add->first, &has);
+}
+
+int block_set_add_versions(struct block_set *set, struct store *store, ino_no first)
+{
+    struct add_versions add = {.set = set, .diag = store->diag, .first = first};
+    return store_each_version(store, add_version, &add);
+}
+
 int block_set_hand_over(const struct block_set *set)
 {
     int rc = 0;
@@ -246,27 +265,13 @@ void store_map_report(struct store *store, const struct relation *relation, int 
 
 /* ---- building at once ---- */
 
-struct build_arg {
-    struct store *store;
-    struct block_set *set;
-    ino_no first; /* inode that the relation was made for */
-};
-
-static int build_add_version(void *arg, struct view *view)
-{
-    const struct build_arg *build = arg;
-    bool has = false;
-    return block_set_add_version(build->set, build->store->diag, view, build->first, &has);
-}
-
 /* new: no tree has it yet. */
 static int collect_used(struct store *store, struct block_set *set, ino_no first, bool new)
 {
-    struct build_arg build = {.store = store, .set = set, .first = first};
     bool any = false;
     int rc = store_recovery_add_pages(store, set, &any);
     if (rc == 0 && !new) {
-        rc = store_each_version(store, build_add_version, &build);
+        rc = block_set_add_versions(set, store, first);
     }
     if (rc == 0) {
         rc = block_set_add_pinned(set, store->cow);

@@ -30,6 +30,8 @@ int block_set_add_pinned(struct block_set *set, struct cow *cow) WARN_UNUSED;
  * that it was made for. *out_has: the version has it. */
 int block_set_add_version(struct block_set *set, struct diag *diag, struct view *view, ino_no first,
                           bool *out_has) WARN_UNUSED;
+/* The same for the live view and each holder: store_each_version. */
+int block_set_add_versions(struct block_set *set, struct store *store, ino_no first) WARN_UNUSED;
 /* Marks the set in the map that is being built. */
 int block_set_hand_over(const struct block_set *set) WARN_UNUSED;
 

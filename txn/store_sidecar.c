@@ -369,35 +369,22 @@ static int stop_at_run(void *arg, block_no first, uint32_t count)
     return 1;
 }
 
-struct reachable {
-    struct block_set set;
-    struct diag *diag;
-    ino_no first;
-};
-
-static int add_version(void *arg, struct view *view)
-{
-    struct reachable *reachable = arg;
-    bool has = false;
-    return block_set_add_version(&reachable->set, reachable->diag, view, reachable->first, &has);
-}
-
 /* What the live tree and the named snapshots reach takes the place of what the map has. */
 static int take_reachable(struct store *store, struct relation *relation, struct fsm_sidecar *sidecar)
 {
-    struct reachable reachable = {.diag = store->diag, .first = sidecar->first_ino};
-    int rc = block_set_init(&reachable.set, relation);
+    struct block_set set;
+    int rc = block_set_init(&set, relation);
     if (rc == 0) {
-        rc = store_each_version(store, add_version, &reachable);
+        rc = block_set_add_versions(&set, store, sidecar->first_ino);
     }
     if (rc == 0) {
         sidecar->used = 0;
         for (block_no word = 0; word <= sidecar->blocks / 64; word++) {
-            sidecar->words[word] &= reachable.set.bits[word];
+            sidecar->words[word] &= set.bits[word];
             sidecar->used += (uint32_t)__builtin_popcountll(sidecar->words[word]);
         }
     }
-    block_set_free(&reachable.set);
+    block_set_free(&set);
     return rc;
 }
 

@@ -374,6 +374,14 @@ static void copy_that_fails_leaves_no_name(void **state)
     rig_destroy(&ar.rig);
 }
 
+static void archive_command_gets_path_and_name(void **state)
+{
+    (void)state;
+    char *text = archive_command_text("cp '%p' /b/%f; 100%% %x %", "/d/log/1", "t-1");
+    assert_string_equal(text, "cp '/d/log/1' /b/t-1; 100% %x %");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +391,7 @@ int main(void)
         cmocka_unit_test(idle_log_is_left_once),
         cmocka_unit_test(same_content_again_is_accepted_other_is_refused),
         cmocka_unit_test(copy_that_fails_leaves_no_name),
+        cmocka_unit_test(archive_command_gets_path_and_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

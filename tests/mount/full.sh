@@ -96,13 +96,4 @@ mkdir "$disk"
 data=$disk/data
 head -c 8000000 < <(seq 3000000) >"$work/rows"
 
-mount -t tmpfs -o size=48m tblfs-test "$disk"
-on_a_full_disk tmpfs
-umount "$disk"
-
-if truncate -s 64M "$work/image" && mkfs.ext4 -q -F "$work/image" 2>/dev/null && mount -o loop "$work/image" "$disk" 2>/dev/null; then
-    on_a_full_disk ext4
-    umount "$disk"
-else
-    echo "skipped: no loop mount here"
-fi
+on_small_disks 48m 64M "$disk" on_a_full_disk

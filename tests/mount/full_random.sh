@@ -192,13 +192,4 @@ on_a_full_disk() { # KIND
 }
 
 head -c 1000000 < <(seq 300000) >"$work/rows"
-mount -t tmpfs -o size=60m tblfs-test "$disk"
-on_a_full_disk tmpfs
-umount "$disk"
-
-if truncate -s 80M "$work/image" && mkfs.ext4 -q -F "$work/image" 2>/dev/null && mount -o loop "$work/image" "$disk" 2>/dev/null; then
-    on_a_full_disk ext4
-    umount "$disk"
-else
-    echo "skipped: no loop mount here"
-fi
+on_small_disks 60m 80M "$disk" on_a_full_disk

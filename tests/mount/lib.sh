@@ -119,3 +119,16 @@ checksums() { # DIR: of its files
 check_store() {
     timeout 100 "$TBLFS" check "$data" >"$work/check" 2>&1 || fail "check: $(cat "$work/check")"
 }
+
+# on_small_disks TMPFS_SIZE EXT4_SIZE DIRECTORY COMMAND: runs COMMAND tmpfs, and COMMAND ext4, with such a disk mounted there.
+on_small_disks() {
+    mount -t tmpfs -o "size=$1" tblfs-test "$3"
+    "$4" tmpfs
+    umount "$3"
+    if truncate -s "$2" "$work/image" && mkfs.ext4 -q -F "$work/image" 2>/dev/null && mount -o loop "$work/image" "$3" 2>/dev/null; then
+        "$4" ext4
+        umount "$3"
+    else
+        echo "skipped: no loop mount here"
+    fi
+}

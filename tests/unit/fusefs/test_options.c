@@ -1,7 +1,7 @@
 /*
  * tests/unit/fusefs/test_options.c - the list given with -o: what is taken, dropped and refused.
  */
-#include "fusefs/archive.h"
+#include "fusefs/fusefs.h"
 #include "tests/lib/test_support.h"
 
 #include <errno.h>
@@ -391,14 +391,6 @@ static void archive_options_are_taken(void **state)
     fusefs_options_free(&options);
 }
 
-static void archive_command_gets_path_and_name(void **state)
-{
-    (void)state;
-    char *text = archive_command_text("cp '%p' /b/%f; 100%% %x %", "/d/log/1", "t-1");
-    assert_string_equal(text, "cp '/d/log/1' /b/t-1; 100% %x %");
-    free(text);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -424,7 +416,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(settings_say_where_they_come_from, make_dir, remove_dir),
         cmocka_unit_test(copy_has_texts_of_its_own),
         cmocka_unit_test(archive_options_are_taken),
-        cmocka_unit_test(archive_command_gets_path_and_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
