@@ -155,7 +155,8 @@ $(B)/tests/model/%: $(B)/tests/model/%.o $(MODEL_LIB) $(TEST_LIB) $(call libs_of
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
 # It runs the others.
-$(B)/tests/model/test_programs_planted: | $(addprefix $(B)/tests/model/,test_transactions test_txn_random test_list_append_threads test_archive test_sidecars test_sidecars_fuzz test_sidecars_crash) $(B)/tests/crash/test_restore
+PROGRAMS_PLANTED := $(sort $(shell sed -n 's/^PLANT_MODEL_BUG.[A-Z_]*, "\([^"]*\)".*/\1/p' base/plant.def))
+$(B)/tests/model/test_programs_planted: | $(addprefix $(B)/tests/,$(PROGRAMS_PLANTED))
 
 # So does a crash test.
 $(B)/tests/crash/%: $(B)/tests/crash/%.o $(CRASH_LIB) $(TEST_LIB) $(call libs_of,txn)

@@ -13,11 +13,12 @@ static enum plant chosen;
 
 static const struct {
     const char *name, *text;
-    bool needs_case, needs_model;
+    bool needs_case;
+    const char *program; /* NULL: no PLANT_MODEL_BUG */
 } bugs[PLANT_COUNT] = {
-#define PLANT_BUG(name, text)       [PLANT_##name] = {#name, text, false, false},
-#define PLANT_CASE_BUG(name, text)  [PLANT_##name] = {#name, text, true, false},
-#define PLANT_MODEL_BUG(name, text) [PLANT_##name] = {#name, text, false, true},
+#define PLANT_BUG(name, text)                [PLANT_##name] = {#name, text, false, NULL},
+#define PLANT_CASE_BUG(name, text)           [PLANT_##name] = {#name, text, true, NULL},
+#define PLANT_MODEL_BUG(name, program, text) [PLANT_##name] = {#name, text, false, program},
 #include "base/plant.def"
 };
 
@@ -57,9 +58,9 @@ bool plant_needs_case(enum plant plant)
     return bugs[plant].needs_case;
 }
 
-bool plant_needs_model(enum plant plant)
+const char *plant_program(enum plant plant)
 {
-    return bugs[plant].needs_model;
+    return bugs[plant].program;
 }
 
 #endif

@@ -13,9 +13,9 @@
 
 enum plant {
     PLANT_NONE,
-#define PLANT_BUG(name, text)       PLANT_##name,
-#define PLANT_CASE_BUG(name, text)  PLANT_##name,
-#define PLANT_MODEL_BUG(name, text) PLANT_##name,
+#define PLANT_BUG(name, text)                PLANT_##name,
+#define PLANT_CASE_BUG(name, text)           PLANT_##name,
+#define PLANT_MODEL_BUG(name, program, text) PLANT_##name,
 #include "base/plant.def"
 #undef PLANT_BUG
 #undef PLANT_CASE_BUG
@@ -32,8 +32,8 @@ const char *plant_name(enum plant plant);
 const char *plant_text(enum plant plant);
 /* It takes a case made for it (tests/model/txn_cases.h): the crash harness need not find it. */
 bool plant_needs_case(enum plant plant);
-/* A crash does not show it, or hardly ever: the tests of transactions find it. */
-bool plant_needs_model(enum plant plant);
+/* A crash does not show it, or hardly ever: the test of this name finds it. NULL: not such a one. */
+const char *plant_program(enum plant plant);
 #else
 #define PLANT(name) false
 #endif

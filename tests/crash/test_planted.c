@@ -95,7 +95,7 @@ static void planted_bugs_are_found(void **state)
         char why[CRASH_WHY_BYTES];
         const char *name = plant_name((enum plant)plant);
         const bool chosen = only == NULL || *only == '\0'
-                                ? !plant_needs_case((enum plant)plant) && !plant_needs_model((enum plant)plant)
+                                ? !plant_needs_case((enum plant)plant) && plant_program((enum plant)plant) == NULL
                                 : strcmp(only, name) == 0;
         if (!chosen) {
             continue;
