@@ -5,6 +5,8 @@
  *     transactions gestures MNT COUNT           COUNT times each: begin, commit of nothing, commit of one row; prints the medians in
  *                                               microseconds
  *     transactions rows MNT CLIENTS COUNT       each client commits COUNT transactions of one row to a table of its own; prints seconds
+ *     transactions single MNT CLIENTS COUNT     the same without gestures: each row is one write(2) to a descriptor opened with
+ *                                               O_APPEND and O_DSYNC
  *     transactions drop MNT DIRECTORY COUNT     removes COUNT tables in one transaction; prints seconds of the removals and of the commit
  *
  * Any error is a message and status 1.
@@ -153,7 +155,23 @@ static void commit_rows(const char *mount_point, unsigned long client, unsigned 
     }
 }
 
-static void rows(const char *mount_point, unsigned long clients, unsigned long count)
+static void append_single_rows(const char *mount_point, unsigned long client, unsigned long count)
+{
+    char path[4200];
+    (void)snprintf(path, sizeof path, "%s/own%lu", mount_point, client);
+    const int fd = open(path, O_WRONLY | O_APPEND | O_DSYNC | O_CLOEXEC);
+    if (fd < 0) {
+        give_up(path);
+    }
+    for (unsigned long i = 0; i < count; i++) {
+        write_all(fd, row, sizeof row - 1, path);
+    }
+    close(fd);
+}
+
+typedef void client_fn(const char *mount_point, unsigned long client, unsigned long count);
+
+static void rows(const char *mount_point, unsigned long clients, unsigned long count, client_fn *run)
 {
     int status = 0;
     for (unsigned long client = 0; client < clients; client++) {
@@ -166,7 +184,7 @@ static void rows(const char *mount_point, unsigned long clients, unsigned long c
             give_up("fork");
         }
         if (child == 0) {
-            commit_rows(mount_point, client, count);
+            run(mount_point, client, count);
             exit(0);
         }
     }
@@ -206,7 +224,9 @@ int main(int argc, char **argv)
     } else if (argc == 4 && strcmp(argv[1], "gestures") == 0) {
         gestures(argv[2], strtoul(argv[3], NULL, 10));
     } else if (argc == 5 && strcmp(argv[1], "rows") == 0) {
-        rows(argv[2], strtoul(argv[3], NULL, 10), strtoul(argv[4], NULL, 10));
+        rows(argv[2], strtoul(argv[3], NULL, 10), strtoul(argv[4], NULL, 10), commit_rows);
+    } else if (argc == 5 && strcmp(argv[1], "single") == 0) {
+        rows(argv[2], strtoul(argv[3], NULL, 10), strtoul(argv[4], NULL, 10), append_single_rows);
     } else if (argc == 5 && strcmp(argv[1], "drop") == 0) {
         drop(argv[2], argv[3], strtoul(argv[4], NULL, 10));
     } else {
