@@ -1,8 +1,9 @@
 /*
  * fusefs/nodes.c - see the header.
  *
- * Two hash tables over the same nodes: by id for what the kernel asks, by (view, inode) for what lookups find. Trees are
- * a list: the live one, and one for each snapshot and transaction that the kernel has looked into.
+ * Two hash tables over the same nodes: by id for what the kernel asks, by (view, inode) for what lookups find. Trees, one for
+ * each snapshot and transaction that the kernel has looked into, are in short lists by number: those of closed transactions stay
+ * until the kernel has forgotten their nodes, which may be thousands.
  *
  *   tree: known --node_tree_drop--> gone --last node_tree_let_go--> released --last node forgotten--> freed
  *
@@ -19,6 +20,7 @@
 #include <uthash.h>
 
 #define VIEW_ID_VIRTUAL UINT64_MAX
+#define TREE_LISTS      1024u
 
 /* Hashed and compared as bytes: no padding. */
 struct node_key {
@@ -36,7 +38,7 @@ struct node_tree {
     int gone_rc; /* of nodes of one that is gone; 0: it is not */
     bool root_forgotten;
     bool released;
-    struct node_tree *next;
+    struct node_tree *next; /* of its list */
 };
 
 struct node {
@@ -58,7 +60,10 @@ struct node_table {
     struct node *nodes_by_key;
     uint64_t next_id;
     uint64_t open_files;
-    struct node_tree *trees; /* the live one is the first */
+    struct node_tree *live;
+    struct node_tree *trees[TREE_LISTS]; /* all but the live one */
+    uint64_t tree_count;
+    bool taken[NODE_PLACES_MAX + 1]; /* places; the live one's is 0 */
 };
 
 static struct node_key key_of(const struct node_tree *tree, ino_no ino)
@@ -93,12 +98,20 @@ static bool insert_locked(struct node_table *table, struct node *node)
     return false;
 }
 
+static struct node_tree **tree_list_locked(struct node_table *table, uint64_t number)
+{
+    return &table->trees[number % TREE_LISTS];
+}
+
 static void tree_unlink_locked(struct node_tree *tree)
 {
-    struct node_tree **link = &tree->table->trees;
+    struct node_table *table = tree->table;
+    struct node_tree **link = tree_list_locked(table, tree->source.number);
     while (*link != tree)
         link = &(*link)->next;
     *link = tree->next;
+    table->tree_count--;
+    table->taken[tree->place] = false;
     free(tree);
 }
 
@@ -162,7 +175,7 @@ static struct node_tree *tree_make(struct node_table *table, const struct node_t
 
 struct node_tree *node_table_live(struct node_table *table)
 {
-    return table->trees;
+    return table->live;
 }
 
 struct view *node_tree_view(const struct node_tree *tree)
@@ -203,7 +216,7 @@ uint64_t node_tree_st_ino(const struct node_tree *tree, ino_no ino)
 
 static struct node_tree *tree_find_locked(struct node_table *table, enum node_tree_kind kind, uint64_t number)
 {
-    struct node_tree *tree = table->trees;
+    struct node_tree *tree = *tree_list_locked(table, number);
     while (tree != NULL && (tree->gone_rc != 0 || tree->source.kind != kind || tree->source.number != number))
         tree = tree->next;
     return tree;
@@ -215,34 +228,28 @@ static uint64_t preferred_place(uint64_t number)
     return number % NODE_PLACES_MAX + 1;
 }
 
-static bool place_is_taken_locked(const struct node_table *table, uint64_t place)
-{
-    const struct node_tree *tree = table->trees;
-    while (tree != NULL && tree->place != place)
-        tree = tree->next;
-    return tree != NULL;
-}
-
 /* 0: all are taken. */
 static uint64_t choose_place_locked(const struct node_table *table, uint64_t number)
 {
     uint64_t place = preferred_place(number);
     for (uint64_t tried = 0; tried < NODE_PLACES_MAX; tried++) {
-        if (!place_is_taken_locked(table, place))
+        if (!table->taken[place])
             return place;
         place = place % NODE_PLACES_MAX + 1;
     }
     return 0;
 }
 
-/* Behind the live one. */
 static int tree_add_locked(struct node_table *table, struct node_tree *tree)
 {
     tree->place = choose_place_locked(table, tree->source.number);
     if (tree->place == 0)
         return -ENFILE;
-    tree->next = table->trees->next;
-    table->trees->next = tree;
+    struct node_tree **list = tree_list_locked(table, tree->source.number);
+    tree->next = *list;
+    *list = tree;
+    table->tree_count++;
+    table->taken[tree->place] = true;
     return 0;
 }
 
@@ -334,7 +341,7 @@ void node_tree_drop(struct node_table *table, enum node_tree_kind kind, uint64_t
 void node_tree_forget_root(struct node_table *table, enum node_tree_kind kind, uint64_t number)
 {
     mutex_lock(&table->lock);
-    for (struct node_tree *tree = table->trees; tree != NULL; tree = tree->next) {
+    for (struct node_tree *tree = *tree_list_locked(table, number); tree != NULL; tree = tree->next) {
         if (tree->gone_rc != 0 && tree->source.kind == kind && tree->source.number == number)
             tree->root_forgotten = true;
     }
@@ -353,13 +360,16 @@ uint64_t node_tree_future_st_ino(struct node_table *table, enum node_tree_kind k
 /* At the end: whoever still holds one will not come back. */
 static void trees_free(struct node_table *table)
 {
-    while (table->trees != NULL) {
-        struct node_tree *tree = table->trees;
-        table->trees = tree->next;
-        if (tree->source.release != NULL && !tree->released)
-            tree->source.release(tree->source.owner);
-        free(tree);
+    for (unsigned i = 0; i < TREE_LISTS; i++) {
+        while (table->trees[i] != NULL) {
+            struct node_tree *tree = table->trees[i];
+            if (tree->source.release != NULL && !tree->released)
+                tree->source.release(tree->source.owner);
+            table->trees[i] = tree->next;
+            free(tree);
+        }
     }
+    free(table->live);
 }
 
 /* ---- the table ---- */
@@ -371,12 +381,12 @@ int node_table_new(struct view *root_view, struct node_table **out_table)
         return -ENOMEM;
     mutex_init(&table->lock, LOCK_RANK_NODES);
     table->next_id = NODE_ID_ROOT;
-    table->trees = tree_make(table, &(struct node_tree_source){.kind = NODE_TREE_LIVE, .view = root_view});
+    table->live = tree_make(table, &(struct node_tree_source){.kind = NODE_TREE_LIVE, .view = root_view});
     const struct node *root = NULL;
-    if (table->trees != NULL) {
-        const struct node_key key = key_of(table->trees, INO_ROOT);
+    if (table->live != NULL) {
+        const struct node_key key = key_of(table->live, INO_ROOT);
         mutex_lock(&table->lock);
-        root = make_locked(table, table->trees, &key, S_IFDIR);
+        root = make_locked(table, table->live, &key, S_IFDIR);
         mutex_unlock(&table->lock);
     }
     if (root == NULL) {
@@ -619,8 +629,6 @@ void node_table_get_stats(struct node_table *table, struct node_table_stats *out
     mutex_lock(&table->lock);
     out_stats->nodes = HASH_CNT(by_id, table->nodes_by_id);
     out_stats->open_files = table->open_files;
-    out_stats->trees = 0;
-    for (const struct node_tree *tree = table->trees; tree != NULL; tree = tree->next)
-        out_stats->trees++;
+    out_stats->trees = table->tree_count + 1;
     mutex_unlock(&table->lock);
 }
