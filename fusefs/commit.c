@@ -1,13 +1,13 @@
 /*
  * fusefs/commit.c - $t/.commit: making it commits the transaction.
  *
- *   handler: commit_start --> worker: claim, writers out, store_txn_commit, tell the kernel --> reply --> tell the rest
+ *   handler: commit_start --> claim, writers out, store_txn_commit, tell the kernel --> reply --> tell the rest
  *
- * The whole runs on a worker, and the handler's thread serves on: what the kernel is told waits for requests in flight (TELL-1), and so
- * does the wait for writers.
+ * What the kernel is told waits for requests in flight (TELL-1), and so does the wait for writers. So a commit keeps its handler's thread
+ * only while most of the threads are left for these requests; else it runs on a worker (workers_run).
  *
  * COMMIT-1 Whatever the reply needs is made before the commit: one that happened is never answered with an error. COMMIT-2 It
- * is answered once, by the worker or, when the kernel keeps the worker waiting for longer than REPLY_WAIT_MS, by a timer.
+ * is answered once, by its thread or, when the kernel keeps that waiting for longer than REPLY_WAIT_MS, by a timer.
  * COMMIT-3 (.txn, NAME) is taken from the kernel after the reply: a rmdir of it holds MNT/.txn and waits for this call.
  *
  * Locking: none held while the store is called or the kernel told.
@@ -326,7 +326,7 @@ void commit_start(fuse_req_t req, const struct node_identity *dir, mode_t type, 
         if (fi != NULL)
             commit->fi = *fi;
         node_tree_hold(dir->tree);
-        rc = workers_submit(fs->workers, commit_run, commit);
+        rc = workers_run(fs->workers, commit_run, commit);
         if (rc == 0)
             return;
         node_tree_let_go(dir->tree);

@@ -28,6 +28,7 @@
 #define GRACE_MS      5000
 #define RETRY_MS      100
 #define MIN_THREADS   16u
+#define LENT_SHARE    4u /* at most one in so many threads that serve is held up by a commit */
 
 struct session {
     struct fusefs *fs;
@@ -359,11 +360,12 @@ static int session_serve(struct session *session)
 {
     struct fusefs *fs = session->fs;
     remember_device(session);
-    int rc = workers_new(&fs->workers);
+    const unsigned threads = thread_count(fs->options);
+    int rc = workers_new(threads / LENT_SHARE, &fs->workers);
     if (rc == 0)
         rc = signals_start(session);
     if (rc == 0) {
-        rc = kernel_serve(session->fuse, thread_count(fs->options));
+        rc = kernel_serve(session->fuse, threads);
         signals_stop(session);
     }
     if (fs->workers != NULL)

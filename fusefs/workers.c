@@ -28,9 +28,11 @@ struct workers {
     struct condvar timers_changed; /* armed, or what one called has returned */
     struct job *jobs;              /* oldest first */
     unsigned queued, idle, threads;
+    unsigned lent, lent_max; /* callers' threads that run a job of theirs */
     bool stop;
     bool stop_timers;
     struct worker_timer *timers; /* armed ones */
+    int64_t timers_wake_ms;      /* when their thread looks again without being told */
     pthread_t timer_thread;
 };
 
@@ -111,12 +113,33 @@ int workers_submit(struct workers *workers, worker_fn *run, void *arg)
     if (rc == 0) {
         LL_APPEND(workers->jobs, job);
         workers->queued++;
-        condvar_signal(&workers->work);
     }
     mutex_unlock(&workers->lock);
-    if (rc != 0)
+    if (rc == 0)
+        condvar_signal(&workers->work);
+    else
         free(job);
     return rc;
+}
+
+static bool lend(struct workers *workers)
+{
+    mutex_lock(&workers->lock);
+    const bool lent = workers->lent < workers->lent_max;
+    workers->lent += lent ? 1 : 0;
+    mutex_unlock(&workers->lock);
+    return lent;
+}
+
+int workers_run(struct workers *workers, worker_fn *run, void *arg)
+{
+    if (!lend(workers))
+        return workers_submit(workers, run, arg);
+    run(arg);
+    mutex_lock(&workers->lock);
+    workers->lent--;
+    mutex_unlock(&workers->lock);
+    return 0;
 }
 
 /* ---- timers ---- */
@@ -159,11 +182,12 @@ static void *timer_main(void *arg)
     mutex_lock(&workers->lock);
     while (!workers->stop_timers) {
         struct worker_timer *timer = earliest_locked(workers);
-        const int64_t wait_ms = timer == NULL ? (int64_t)WAIT_LONG_MS : timer->due_ms - now_ms();
-        if (timer != NULL && wait_ms <= 0)
+        const int64_t now = now_ms();
+        workers->timers_wake_ms = timer == NULL ? now + (int64_t)WAIT_LONG_MS : timer->due_ms;
+        if (timer != NULL && timer->due_ms <= now)
             run_timer(workers, timer);
         else
-            (void)condvar_wait_ms(&workers->timers_changed, &workers->lock, (uint64_t)wait_ms);
+            (void)condvar_wait_ms(&workers->timers_changed, &workers->lock, (uint64_t)(workers->timers_wake_ms - now));
     }
     mutex_unlock(&workers->lock);
     return NULL;
@@ -177,8 +201,11 @@ void worker_timer_arm(struct workers *workers, struct worker_timer *timer, uint6
     timer->run = run;
     timer->arg = arg;
     DL_APPEND(workers->timers, timer);
-    condvar_broadcast(&workers->timers_changed);
+    /* Most are cancelled long before they are due, and the next one finds the thread waiting for the time of an earlier one. */
+    const bool sooner = timer->due_ms < workers->timers_wake_ms;
     mutex_unlock(&workers->lock);
+    if (sooner)
+        condvar_broadcast(&workers->timers_changed);
 }
 
 void worker_timer_cancel(struct workers *workers, struct worker_timer *timer)
@@ -192,11 +219,12 @@ void worker_timer_cancel(struct workers *workers, struct worker_timer *timer)
 
 /* ---- all of it ---- */
 
-int workers_new(struct workers **out_workers)
+int workers_new(unsigned lent_max, struct workers **out_workers)
 {
     struct workers *workers = calloc(1, sizeof *workers);
     if (workers == NULL)
         return -ENOMEM;
+    workers->lent_max = lent_max;
     mutex_init(&workers->lock, LOCK_RANK_LEAF);
     condvar_init(&workers->work);
     condvar_init(&workers->ended);

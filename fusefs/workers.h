@@ -24,12 +24,16 @@ struct worker_timer {
     struct worker_timer *prev, *next;
 };
 
-int workers_new(struct workers **out_workers) WARN_UNUSED;
+/* lent_max: so many callers of workers_run may be held up at a time. */
+int workers_new(unsigned lent_max, struct workers **out_workers) WARN_UNUSED;
 /* Waits for all jobs; armed timers are forgotten. */
 void workers_free(struct workers *workers);
 
 /* -EAGAIN: no thread can be had; -ENOMEM. */
 int workers_submit(struct workers *workers, worker_fn *run, void *arg) WARN_UNUSED;
+/* The same on the caller's thread, which saves waking another one, unless lent_max callers' are taken already. Those
+ * that the job waits for must do with the rest of them. */
+int workers_run(struct workers *workers, worker_fn *run, void *arg) WARN_UNUSED;
 
 /* Once, after that time. An armed timer is armed anew. */
 void worker_timer_arm(struct workers *workers, struct worker_timer *timer, uint64_t delay_ms, worker_fn *run,

@@ -4,6 +4,7 @@
 #include "base/lock.h"
 #include "fusefs/workers.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +47,7 @@ static void meet(void *arg)
 static struct workers *make_workers(void)
 {
     struct workers *workers = NULL;
-    assert_int_equal(workers_new(&workers), 0);
+    assert_int_equal(workers_new(1, &workers), 0);
     return workers;
 }
 
@@ -99,6 +100,61 @@ static void timer_calls_once_when_it_is_due(void **state)
     meeting_destroy(&meeting);
 }
 
+/* The one lent thread is taken by the outer job: the inner one gets a thread of its own, and both wait for each other. */
+struct nested {
+    struct workers *workers;
+    struct meeting meeting;
+    pthread_t outer, inner;
+};
+
+static void run_inner(void *arg)
+{
+    struct nested *nested = arg;
+    nested->inner = pthread_self();
+    meet(&nested->meeting);
+}
+
+static void run_outer(void *arg)
+{
+    struct nested *nested = arg;
+    nested->outer = pthread_self();
+    assert_int_equal(workers_run(nested->workers, run_inner, nested), 0);
+    meet(&nested->meeting);
+}
+
+static void callers_thread_is_used_while_few_are(void **state)
+{
+    struct nested nested = {.workers = make_workers()};
+    (void)state;
+    for (unsigned round = 0; round < 3; round++) {
+        meeting_init(&nested.meeting, 2);
+        assert_int_equal(workers_run(nested.workers, run_outer, &nested), 0);
+        assert_true(pthread_equal(nested.outer, pthread_self()));
+        assert_false(pthread_equal(nested.inner, pthread_self()));
+    }
+    workers_free(nested.workers);
+    meeting_destroy(&nested.meeting);
+}
+
+static void timer_that_is_due_sooner_is_not_kept_waiting(void **state)
+{
+    struct workers *workers = make_workers();
+    struct worker_timer late = {.run = NULL}, next = {.run = NULL};
+    struct meeting meeting;
+    (void)state;
+    for (unsigned round = 0; round < 20; round++) {
+        meeting_init(&meeting, 2);
+        worker_timer_arm(workers, &late, 3600u * 1000, meet, &meeting);
+        worker_timer_arm(workers, &next, round % 3, meet, &meeting);
+        meet(&meeting);
+        worker_timer_cancel(workers, &next);
+        worker_timer_cancel(workers, &late);
+        assert_int_equal(meeting.came, 2);
+        meeting_destroy(&meeting);
+    }
+    workers_free(workers);
+}
+
 static void armed_timer_is_forgotten_at_the_end(void **state)
 {
     struct workers *workers = make_workers();
@@ -119,6 +175,8 @@ int main(void)
         cmocka_unit_test(jobs_that_wait_for_each_other_all_get_a_thread),
         cmocka_unit_test(free_waits_for_the_jobs),
         cmocka_unit_test(timer_calls_once_when_it_is_due),
+        cmocka_unit_test(callers_thread_is_used_while_few_are),
+        cmocka_unit_test(timer_that_is_due_sooner_is_not_kept_waiting),
         cmocka_unit_test(armed_timer_is_forgotten_at_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
