@@ -15,7 +15,8 @@
 #include <sys/xattr.h>
 
 #define NANOSECONDS_IN_SECOND INT64_C(1000000000)
-#define IO_SIZE_BYTES         131072 /* st_blksize: what buffering programs read and write at a time */
+/* st_blksize: what buffering programs read and write at a time. 255 pages come in one request, whole (fusefs/ops_data.c). */
+#define IO_SIZE_BYTES         1044480
 #define NAME_MAX_BYTES        255u
 #define TIMEOUT_TRANSACTION_S 1.0
 

@@ -3,7 +3,8 @@
  *
  * How a file is opened decides how the kernel sends its writes:
  *
- *   O_APPEND, or O_WRONLY with O_TRUNC   direct: a write comes whole (up to 255 pages), so that appends stay whole
+ *   O_APPEND, or O_WRONLY and empty      direct: a write comes whole (up to 255 pages), so that appends stay whole
+ *   (just made, or O_TRUNC)
  *   all others                           through the page cache, which is kept between opens
  *
  * The offset of an append is the kernel's idea of the size and is ignored: the store puts it at the true end. Page
@@ -34,10 +35,11 @@ static unsigned kill_priv_by_caller(fuse_req_t req, unsigned flag)
     return kernel_leaves_kill_priv(&fusefs_of(req)->link) && fuse_req_ctx(req)->uid != 0 ? flag : 0;
 }
 
-static void set_open_flags(struct fuse_file_info *fi)
+static void set_open_flags(struct fuse_file_info *fi, bool created)
 {
     const int access = fi->flags & O_ACCMODE;
-    const bool direct = (fi->flags & O_APPEND) != 0 || (access == O_WRONLY && (fi->flags & O_TRUNC) != 0);
+    const bool empty = created || (fi->flags & O_TRUNC) != 0;
+    const bool direct = (fi->flags & O_APPEND) != 0 || (access == O_WRONLY && empty);
     fi->direct_io = direct ? 1 : 0;
     fi->keep_cache = direct ? 0 : 1;
     fi->noflush = access == O_RDONLY ? 1 : 0;
@@ -61,7 +63,8 @@ static int truncate_opened(fuse_req_t req, const struct node_identity *node, str
     return 0;
 }
 
-static int open_node(fuse_req_t req, const struct node_identity *node, struct fuse_file_info *fi)
+/* created: just now, by this request. */
+static int open_node(fuse_req_t req, const struct node_identity *node, bool created, struct fuse_file_info *fi)
 {
     struct fusefs *fs = fusefs_of(req);
     struct handle *handle = NULL;
@@ -71,14 +74,15 @@ static int open_node(fuse_req_t req, const struct node_identity *node, struct fu
         rc = handle_open(fs, node, fi->flags & O_ACCMODE, fuse_req_ctx(req)->pid, &handle);
     if (rc != 0)
         return rc;
-    if ((fi->flags & O_TRUNC) != 0) /* with O_RDONLY too: the kernel has checked that the caller may write */
+    if ((fi->flags & O_TRUNC) != 0 &&
+        !created) /* with O_RDONLY too: the kernel has checked that the caller may write */
         rc = truncate_opened(req, node, handle->open);
     if (rc != 0) {
         handle_close(fs, handle);
         return rc;
     }
     fi->fh = (uintptr_t)handle;
-    set_open_flags(fi);
+    set_open_flags(fi, created);
     return 0;
 }
 
@@ -92,7 +96,7 @@ void serve_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         return;
     }
     if (rc == 0)
-        rc = open_node(req, &node, fi);
+        rc = open_node(req, &node, false, fi);
     if (rc != 0)
         reply_error(req, rc);
     else if (fuse_reply_open(req, fi) != 0)
@@ -101,21 +105,22 @@ void serve_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 /* Makes the file, or finds the one that is there unless O_EXCL says no. */
 static int create_or_find(fuse_req_t req, const struct node_identity *dir, const char *name, mode_t mode, int flags,
-                          struct store_attr *out_attr)
+                          struct store_attr *out_attr, bool *out_created)
 {
     struct store *store = fusefs_of(req)->store;
     const struct fuse_ctx *ctx = fuse_req_ctx(req);
     const struct store_who who = {.uid = ctx->uid, .gid = ctx->gid};
     const struct store_name store_name = {.bytes = name, .size = strlen(name)};
     int rc = store_create(store, dir->view, dir->ino, store_name, (mode & ~(mode_t)S_IFMT) | S_IFREG, 0, who, out_attr);
+    *out_created = rc == 0;
     if (rc != -EEXIST || (flags & O_EXCL) != 0)
         return rc;
     rc = store_lookup(store, dir->view, dir->ino, store_name, out_attr);
     return rc == 0 && (out_attr->mode & S_IFMT) != S_IFREG ? -EEXIST : rc;
 }
 
-/* Enters the node of a file just made and opens it. On failure nothing stays. */
-static int enter_and_open(fuse_req_t req, const struct node_identity *dir, const struct store_attr *attr,
+/* Enters the file's node and opens it. On failure nothing stays. */
+static int enter_and_open(fuse_req_t req, const struct node_identity *dir, const struct store_attr *attr, bool created,
                           struct fuse_file_info *fi, struct fuse_entry_param *out_entry)
 {
     struct fusefs *fs = fusefs_of(req);
@@ -124,7 +129,7 @@ static int enter_and_open(fuse_req_t req, const struct node_identity *dir, const
         return rc;
     const struct node_identity node = {
         .id = out_entry->ino, .tree = dir->tree, .view = dir->view, .ino = attr->ino, .type = S_IFREG};
-    rc = open_node(req, &node, fi);
+    rc = open_node(req, &node, created, fi);
     if (rc != 0)
         node_forget(fs->nodes, out_entry->ino, 1);
     else if ((fi->flags & O_TRUNC) != 0)
@@ -138,6 +143,7 @@ void serve_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mo
     NODE_SCOPED dir = NODE_NONE;
     struct store_attr attr;
     struct fuse_entry_param entry;
+    bool created = false;
     int rc = node_find(fs->nodes, parent, &dir);
     if (rc == 0 && commit_is_gesture(&dir, name)) {
         commit_start(req, &dir, S_IFREG, fi);
@@ -148,9 +154,9 @@ void serve_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mo
     if (rc == 0)
         rc = transaction_check_access(req, &dir, W_OK | X_OK, NULL);
     if (rc == 0)
-        rc = create_or_find(req, &dir, name, mode, fi->flags, &attr);
+        rc = create_or_find(req, &dir, name, mode, fi->flags, &attr, &created);
     if (rc == 0)
-        rc = enter_and_open(req, &dir, &attr, fi, &entry);
+        rc = enter_and_open(req, &dir, &attr, created, fi, &entry);
     if (rc != 0) {
         reply_error(req, rc);
     } else if (fuse_reply_create(req, &entry, fi) != 0) {

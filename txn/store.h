@@ -36,7 +36,7 @@ struct store_options {
     bool background;                 /* threads of its own: background writer, checkpoints, sweeps; else store_step */
     uint32_t checkpoint_interval_ms; /* 0: 60,000 */
     uint64_t checkpoint_log_bytes;   /* log volume that brings a checkpoint; 0: 256 MiB */
-    uint64_t bulk_min_bytes;         /* appends from this size on are logged by reference (COW-4); 0: 512 KiB */
+    uint64_t bulk_min_bytes;         /* appends from this size on are logged by reference (COW-4); 0: 128 KiB */
     bool compact_auto;               /* tables that lie badly are compacted, in the background or by store_step */
     uint32_t compact_quiet_ms;       /* when they were not changed for so long; 0: 10,000 */
     uint32_t compact_piece_blocks;   /* that a compaction copies at a time, in a small cache fewer; 0: 64 */
