@@ -257,9 +257,10 @@ struct bufcache_usage {
     rel_no rel;
     uint32_t resident, dirty, pinned;
     uint32_t by_count[BUFCACHE_USAGE_COUNTS]; /* pages by usage count */
+    uint64_t hits, misses; /* look-ups of its pages that found them, and that did not, since it is in memory */
 };
-/* For each relation with pages in the cache, by number; *out_list is malloc'd. One pass that takes no lock and touches no page:
- * approximate while others work. -ENOMEM. */
+/* For each relation with pages in the cache, by number; *out_list is malloc'd. One pass that takes no lock and touches no page, then a
+ * look-up of each relation: approximate while others work. -ENOMEM. */
 int bufcache_list_usage(struct bufcache *cache, struct bufcache_usage **out_list, size_t *out_count) WARN_UNUSED;
 
 /* Debug and tests: walks all structures; 0, or -EINVAL after a diag line. Nothing may run beside it. */

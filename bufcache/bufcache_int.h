@@ -107,13 +107,14 @@ struct relation {
     _Atomic uint32_t refs;     /* users, frames (INT-3), and one while it is on the unsynced list */
     _Atomic uint32_t resident; /* CACHE-5 */
     _Atomic bool dead;
-    _Atomic bool quiet;          /* see relation_set_quiet */
-    _Atomic epoch_no referenced; /* see relation_set_referenced */
-    _Atomic epoch_no shared_at;  /* see relation_set_shared_at */
-    _Atomic ino_no first_ino;    /* see relation_set_first_ino */
-    _Atomic bool retained;       /* see relation_retain */
-    _Atomic uint64_t blocks;     /* of the file; BLOCKS_UNKNOWN */
-    _Atomic(void *) map;         /* set once, under the registry's lock */
+    _Atomic bool quiet;            /* see relation_set_quiet */
+    _Atomic epoch_no referenced;   /* see relation_set_referenced */
+    _Atomic epoch_no shared_at;    /* see relation_set_shared_at */
+    _Atomic ino_no first_ino;      /* see relation_set_first_ino */
+    _Atomic bool retained;         /* see relation_retain */
+    _Atomic uint64_t hits, misses; /* look-ups of its pages since it is in memory */
+    _Atomic uint64_t blocks;       /* of the file; BLOCKS_UNKNOWN */
+    _Atomic(void *) map;           /* set once, under the registry's lock */
     /* guarded by the registry's lock */
     void (*map_destroy)(void *map);
     struct io_file *file;  /* NULL: not open */

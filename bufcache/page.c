@@ -236,16 +236,18 @@ struct read_run {
 };
 
 /* Finds the page and pins it; *out_index FRAME_NONE: it is not there. */
-static uint32_t find_and_pin(struct bufcache *cache, rel_no rel, block_no block, uint32_t *out_index)
+static uint32_t find_and_pin(struct relation *relation, block_no block, uint32_t *out_index)
 {
-    const uint32_t bucket = bucket_of(cache, rel, block);
+    struct bufcache *cache = relation->cache;
+    const uint32_t bucket = bucket_of(cache, relation->rel, block);
     struct partition *partition = partition_of(cache, bucket);
     uint32_t state = 0;
     mutex_lock(&partition->lock);
-    *out_index = hash_find_locked(cache, bucket, rel, block);
+    *out_index = hash_find_locked(cache, bucket, relation->rel, block);
     if (*out_index != FRAME_NONE) {
         state = pin_found_locked(&cache->tags[*out_index]);
         partition->hits++;
+        count_add(&relation->hits, 1);
     }
     mutex_unlock(&partition->lock);
     return state;
@@ -263,10 +265,12 @@ static bool insert_reading(struct relation *relation, struct page_ptr ptr, uint3
     const bool ours = *out_index == FRAME_NONE;
     if (ours) {
         partition->misses++;
+        count_add(&relation->misses, 1);
         hash_insert_locked(cache, bucket, fresh, relation, ptr, STATE_READING | STATE_PIN_ONE | usage);
         *out_index = fresh;
     } else {
         partition->hits++;
+        count_add(&relation->hits, 1);
         (void)pin_found_locked(&cache->tags[*out_index]);
     }
     mutex_unlock(&partition->lock);
@@ -388,7 +392,7 @@ int page_read(struct relation *relation, struct page_ptr ptr, uint8_t type, uint
     uint32_t index;
     int rc;
     do {
-        (void)find_and_pin(cache, relation->rel, ptr.block, &index);
+        (void)find_and_pin(relation, ptr.block, &index);
         if (index != FRAME_NONE)
             rc = accept_found(relation, ptr, type, level, &cache->frames[index]);
         else
@@ -408,7 +412,7 @@ static int start_one(struct read_run *run, const struct page_ptr *ptrs, unsigned
     struct bufcache *cache = run->relation->cache;
     uint32_t index;
     int rc = 0;
-    (void)find_and_pin(cache, run->relation->rel, ptrs[i].block, &index);
+    (void)find_and_pin(run->relation, ptrs[i].block, &index);
     const bool joins =
         run->count > 0 && run->count < WRITE_RUN_MAX && ptrs[i].block == run->ptrs[run->count - 1].block + 1;
     if (index != FRAME_NONE || !joins)

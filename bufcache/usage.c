@@ -3,6 +3,8 @@
  *
  * One pass over the tags, without a lock: pages come and go meanwhile, so the sums are those of no single moment. Nothing is pinned,
  * read or evicted for it.
+ *
+ * Locking: registry.lock, for the look-up of one relation at a time.
  */
 #include "bufcache/bufcache_int.h"
 
@@ -65,6 +67,19 @@ static int take_list(struct counted *table, struct bufcache_usage **out_list, si
     return 0;
 }
 
+/* One that left memory meanwhile keeps zeros. */
+static void add_lookups(struct bufcache *cache, struct bufcache_usage *usage)
+{
+    const struct relation *relation = NULL;
+    mutex_lock(&cache->registry.lock);
+    HASH_FIND(hh, cache->registry.relations, &usage->rel, sizeof usage->rel, relation);
+    if (relation != NULL) {
+        usage->hits = atomic_load_explicit(&relation->hits, memory_order_relaxed);
+        usage->misses = atomic_load_explicit(&relation->misses, memory_order_relaxed);
+    }
+    mutex_unlock(&cache->registry.lock);
+}
+
 int bufcache_list_usage(struct bufcache *cache, struct bufcache_usage **out_list, size_t *out_count)
 {
     struct counted *table = NULL;
@@ -84,5 +99,7 @@ int bufcache_list_usage(struct bufcache *cache, struct bufcache_usage **out_list
     const int list_rc = take_list(table, out_list, out_count);
     if (rc != 0 && list_rc == 0)
         free(*out_list);
+    for (size_t index = 0; rc == 0 && list_rc == 0 && index < *out_count; index++)
+        add_lookups(cache, &(*out_list)[index]);
     return rc != 0 ? rc : list_rc;
 }

@@ -6,12 +6,17 @@
  *   snapshots     each named snapshot, oldest first
  *   transactions  each open one, oldest first; private_bytes: in blocks of its own; log_bytes: log that it keeps
  *   commits       each commit of this life (the last 10,000), newest last
+ *   position      timeline, where the log's next record will stand, number of the last commit
+ *   log           each file of the log (segment: its name), and why it is there: spare (will be used again), recyclable (goes with the
+ *                 next checkpoint), archiving, transaction (an open one wrote there), needed (a start would replay it), current, prepared
+ *   checkpoints   each checkpoint of this life (the last 1,000), newest last; lsn: where a start would begin to replay
  *   holders       what keeps old versions; pid: who has a replaced table open, else empty
  *   progress      each job that is under way in the background, oldest first; total 0: not known
  *   archive       what keeps the log's segments, what was archived last, what failed; empty without an archive
  *   backup        which checkpoint is kept for as long as this is open, for `tblfs backup` (no table: the begin of a manifest)
  *   cache         the page cache
- *   buffers       what the cache holds of each relation, and how often its pages were used lately (0: goes first)
+ *   buffers       what the cache holds of each relation, how often its pages were used lately (0: goes first), and how many
+ *                 look-ups of its pages found them, since the relation is in memory
  *   buffers_summary   pages by how often they were used
  *   metrics       all figures in the text format of Prometheus
  *   version       of the daemon and of libfuse
@@ -159,6 +164,50 @@ static int write_commits(struct fusefs *fs, void *arg, FILE *out)
     return store_each_commit(fs->store, write_commit, out);
 }
 
+static int write_position(struct fusefs *fs, void *arg, FILE *out)
+{
+    struct store_position position;
+    (void)arg;
+    store_get_position(fs->store, &position);
+    fprintf(out, "%" PRIu32 "\t%" PRIu64 "\t%" PRIu64 "\n", position.timeline, position.lsn, position.commits);
+    return 0;
+}
+
+static int write_segment(void *arg, const struct store_segment *segment)
+{
+    FILE *out = arg;
+    fprintf(out, "%016" PRIx64 "\t", segment->number);
+    if (segment->state != STORE_SEGMENT_SPARE)
+        fprintf(out, "%" PRIu64 "\t%" PRIu64, segment->start, segment->end);
+    else
+        fputc('\t', out);
+    fprintf(out, "\t%" PRIu64 "\t%s\n", segment->bytes, store_segment_state_name(segment->state));
+    return 0;
+}
+
+static int write_log(struct fusefs *fs, void *arg, FILE *out)
+{
+    (void)arg;
+    return store_each_segment(fs->store, write_segment, out);
+}
+
+static int write_checkpoint(void *arg, const struct store_checkpoint_line *line)
+{
+    FILE *out = arg;
+    fprintf(out, "%" PRIu64 "\t", line->number);
+    table_write_time(out, line->time_ns);
+    fprintf(out, "\t%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n",
+            store_checkpoint_cause_name(line->cause), line->duration_us, line->pages, line->pages * BLOCK_SIZE,
+            line->log_bytes, line->lsn, line->epoch);
+    return 0;
+}
+
+static int write_checkpoints(struct fusefs *fs, void *arg, FILE *out)
+{
+    (void)arg;
+    return store_each_checkpoint(fs->store, write_checkpoint, out);
+}
+
 static int write_holder(void *arg, const struct store_holder_info *info)
 {
     if (strcmp(info->kind, STORE_HOLDER_OPEN_FILE) != 0) /* those have lines with their processes */
@@ -203,11 +252,13 @@ static int write_cache(struct fusefs *fs, void *arg, FILE *out)
     return 0;
 }
 
-static void write_counts(const uint32_t counts[BUFCACHE_USAGE_COUNTS], FILE *out)
+static void write_usage(const struct bufcache_usage *usage, FILE *out)
 {
+    fprintf(out, "%016" PRIx64 "\t%" PRIu32 "\t%" PRIu32 "\t%" PRIu32, usage->rel, usage->resident, usage->dirty,
+            usage->pinned);
     for (unsigned count = 0; count < BUFCACHE_USAGE_COUNTS; count++)
-        fprintf(out, "\t%" PRIu32, counts[count]);
-    fputc('\n', out);
+        fprintf(out, "\t%" PRIu32, usage->by_count[count]);
+    fprintf(out, "\t%" PRIu64 "\t%" PRIu64 "\n", usage->hits, usage->misses);
 }
 
 static int write_buffers(struct fusefs *fs, void *arg, FILE *out)
@@ -216,12 +267,8 @@ static int write_buffers(struct fusefs *fs, void *arg, FILE *out)
     size_t count = 0;
     (void)arg;
     const int rc = bufcache_list_usage(store_cache(fs->store), &list, &count);
-    for (size_t index = 0; rc == 0 && index < count; index++) {
-        const struct bufcache_usage *usage = &list[index];
-        fprintf(out, "%016" PRIx64 "\t%" PRIu32 "\t%" PRIu32 "\t%" PRIu32, usage->rel, usage->resident, usage->dirty,
-                usage->pinned);
-        write_counts(usage->by_count, out);
-    }
+    for (size_t index = 0; rc == 0 && index < count; index++)
+        write_usage(&list[index], out);
     free(list);
     return rc;
 }
@@ -376,7 +423,7 @@ static const struct table tables[] = {
      "time\tcause\ttransaction\trelations\tmode\ttags_read\tpages_discarded\tdirty_discarded\tmicroseconds",
      write_sweeps},
     {"cache", 0444, TABLE_VALUES, write_cache},
-    {"buffers", 0444, "relation\tresident\tdirty\tpinned\tused_0\tused_1\tused_2\tused_3\tused_4\tused_5",
+    {"buffers", 0444, "relation\tresident\tdirty\tpinned\tused_0\tused_1\tused_2\tused_3\tused_4\tused_5\thits\tmisses",
      write_buffers},
     {"buffers_summary", 0444, "usage\tpages", write_buffers_summary},
     {"version", 0444, TABLE_VALUES, write_version},
@@ -386,6 +433,9 @@ static const struct table tables[] = {
     {"transactions", 0444, "number\tname\tuid\tpid\tbegan\tchanged\toperations\tprivate_bytes\tlog_bytes\tepoch",
      write_transactions},
     {"commits", 0444, "number\tlsn\ttime\tname\tuid\tpid\ttables\tbytes", write_commits},
+    {"position", 0444, "timeline\tlsn\tcommit", write_position},
+    {"log", 0444, "segment\tfirst_lsn\tend_lsn\tbytes\tstate", write_log},
+    {"checkpoints", 0444, "number\ttime\tcause\tmicroseconds\tpages\tbytes\tlog_bytes\tlsn\tepoch", write_checkpoints},
     {"archive", 0444, TABLE_VALUES, write_archive},
     {"backup", 0400, NULL, write_backup},
     {"holders", 0444, "kind\tepoch\tpid", write_holders},

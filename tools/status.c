@@ -14,7 +14,7 @@
 #include <sys/statvfs.h>
 
 struct tables {
-    struct tsv status, cache, transactions, snapshots, commits, progress;
+    struct tsv status, cache, transactions, snapshots, commits, progress, checkpoints;
 };
 
 static int read_tables(const char *mount_point, struct tables *tables)
@@ -23,8 +23,9 @@ static int read_tables(const char *mount_point, struct tables *tables)
         const char *name;
         struct tsv *table;
     } wanted[] = {
-        {"status", &tables->status},       {"cache", &tables->cache},     {"transactions", &tables->transactions},
-        {"snapshots", &tables->snapshots}, {"commits", &tables->commits}, {"progress", &tables->progress},
+        {"status", &tables->status},           {"cache", &tables->cache},     {"transactions", &tables->transactions},
+        {"snapshots", &tables->snapshots},     {"commits", &tables->commits}, {"progress", &tables->progress},
+        {"checkpoints", &tables->checkpoints},
     };
     int rc = 0;
     for (size_t index = 0; index < ARRAY_COUNT(wanted) && rc == 0; index++)
@@ -40,6 +41,7 @@ static void free_tables(struct tables *tables)
     tsv_free(&tables->snapshots);
     tsv_free(&tables->commits);
     tsv_free(&tables->progress);
+    tsv_free(&tables->checkpoints);
 }
 
 static void show_daemon(const struct tsv *status)
@@ -92,6 +94,17 @@ static void show_log(const struct tsv *status)
            tsv_value(status, "checkpoints"), tsv_value(status, "sweeps"));
 }
 
+static void show_checkpoint(const struct tsv *checkpoints)
+{
+    const size_t last = tsv_rows(checkpoints);
+    char age[TEXT_SIZE], bytes[TEXT_SIZE];
+    if (last > 0)
+        printf("checkpoint    %s ago, for %s: %s pages (%s)\n",
+               text_of_seconds(tsv_age_s(tsv_field(checkpoints, last, "time")), age),
+               tsv_field(checkpoints, last, "cause"), tsv_field(checkpoints, last, "pages"),
+               text_of_bytes(tsv_number(checkpoints, last, "bytes"), bytes));
+}
+
 static void show_transactions(const struct tsv *transactions, const struct tsv *commits)
 {
     const size_t open = tsv_rows(transactions), done = tsv_rows(commits);
@@ -137,6 +150,7 @@ static int show(const char *mount_point)
         show_space(mount_point);
         show_cache(&tables.cache);
         show_log(&tables.status);
+        show_checkpoint(&tables.checkpoints);
         show_transactions(&tables.transactions, &tables.commits);
         show_snapshots(&tables.snapshots);
         show_progress(&tables.progress);

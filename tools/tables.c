@@ -106,13 +106,19 @@ uint64_t tsv_number(const struct tsv *table, size_t row, const char *column)
     return strtoull(tsv_field(table, row, column), NULL, 10);
 }
 
-const char *tsv_value(const struct tsv *table, const char *name)
+size_t tsv_find(const struct tsv *table, const char *first)
 {
     for (size_t row = 1; row < table->count; row++) {
-        if (table->rows[row].count > 1 && strcmp(table->rows[row].fields[0], name) == 0)
-            return table->rows[row].fields[1];
+        if (table->rows[row].count > 0 && strcmp(table->rows[row].fields[0], first) == 0)
+            return row;
     }
-    return "";
+    return 0;
+}
+
+const char *tsv_value(const struct tsv *table, const char *name)
+{
+    const size_t row = tsv_find(table, name);
+    return row != 0 && table->rows[row].count > 1 ? table->rows[row].fields[1] : "";
 }
 
 uint64_t tsv_value_number(const struct tsv *table, const char *name)

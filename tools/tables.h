@@ -31,6 +31,8 @@ uint64_t tsv_number(const struct tsv *table, size_t row, const char *column);
 /* The value of a name, in a table of names and values. */
 const char *tsv_value(const struct tsv *table, const char *name);
 uint64_t tsv_value_number(const struct tsv *table, const char *name);
+/* The row whose first field is that; 0: there is none. */
+size_t tsv_find(const struct tsv *table, const char *first);
 /* Lines behind the names of the columns. */
 size_t tsv_rows(const struct tsv *table);
 

@@ -23,7 +23,7 @@
 
 /* One reading. */
 struct reading {
-    struct tsv status, cache, buffers, transactions, sweeps, progress;
+    struct tsv status, cache, buffers, transactions, sweeps, progress, checkpoints;
     struct timespec taken;
 };
 
@@ -47,6 +47,7 @@ static void reading_free(struct reading *reading)
     tsv_free(&reading->transactions);
     tsv_free(&reading->sweeps);
     tsv_free(&reading->progress);
+    tsv_free(&reading->checkpoints);
 }
 
 static int reading_take(const char *mount_point, struct reading *out_reading)
@@ -55,9 +56,10 @@ static int reading_take(const char *mount_point, struct reading *out_reading)
         const char *name;
         struct tsv *table;
     } wanted[] = {
-        {"status", &out_reading->status},   {"cache", &out_reading->cache},
-        {"buffers", &out_reading->buffers}, {"transactions", &out_reading->transactions},
-        {"sweeps", &out_reading->sweeps},   {"progress", &out_reading->progress},
+        {"status", &out_reading->status},           {"cache", &out_reading->cache},
+        {"buffers", &out_reading->buffers},         {"transactions", &out_reading->transactions},
+        {"sweeps", &out_reading->sweeps},           {"progress", &out_reading->progress},
+        {"checkpoints", &out_reading->checkpoints},
     };
     int rc = 0;
     for (size_t index = 0; index < ARRAY_COUNT(wanted) && rc == 0; index++)
@@ -158,6 +160,21 @@ static void write_log(const struct top *top, FILE *out)
             tsv_value(now, "checkpoints"));
 }
 
+static void write_checkpoint(const struct top *top, FILE *out)
+{
+    const struct tsv *checkpoints = &top->now.checkpoints;
+    const size_t last = tsv_rows(checkpoints);
+    const uint64_t end = tsv_value_number(&top->now.status, "log_end"), lsn = tsv_number(checkpoints, last, "lsn");
+    char age[TEXT_SIZE], took[TEXT_SIZE], bytes[TEXT_SIZE], behind[TEXT_SIZE];
+    if (last == 0)
+        return;
+    fprintf(out, "checkpoint %s ago, for %s: %s written in %s; %s logged since\n",
+            text_of_seconds(tsv_age_s(tsv_field(checkpoints, last, "time")), age),
+            tsv_field(checkpoints, last, "cause"), text_of_bytes(tsv_number(checkpoints, last, "bytes"), bytes),
+            text_of_seconds((double)tsv_number(checkpoints, last, "microseconds") / 1e6, took),
+            text_of_bytes(end > lsn ? end - lsn : 0, behind));
+}
+
 struct shown {
     const char *name;
     double value;
@@ -195,16 +212,31 @@ static const char *path_of(const struct top *top, const char *relation)
     const struct tsv *relations = &top->relations;
     if (strcmp(relation, CATALOG) == 0)
         return "(the catalog: names and attributes)";
-    for (size_t row = 1; row < relations->count; row++) {
-        if (strcmp(relations->rows[row].fields[0], relation) == 0)
-            return tsv_field(relations, row, "path");
+    const size_t row = tsv_find(relations, relation);
+    return row != 0 ? tsv_field(relations, row, "path") : relation;
+}
+
+/* Since the last reading; "-" when nobody looked. A relation that left memory meanwhile counts anew. */
+static const char *hit_rate(const struct top *top, const char *relation, size_t row, char text[TEXT_SIZE])
+{
+    const struct tsv *now = &top->now.buffers, *before = &top->before.buffers;
+    const size_t old = tsv_find(before, relation);
+    uint64_t hits = tsv_number(now, row, "hits"), misses = tsv_number(now, row, "misses");
+    const uint64_t old_hits = tsv_number(before, old, "hits"), old_misses = tsv_number(before, old, "misses");
+    if (old != 0 && hits >= old_hits && misses >= old_misses) {
+        hits -= old_hits;
+        misses -= old_misses;
     }
-    return relation;
+    if (hits + misses == 0)
+        return "-";
+    (void)snprintf(text, TEXT_SIZE, "%.1f %%", percent(hits, hits + misses));
+    return text;
 }
 
 static void write_buffers(const struct top *top, FILE *out)
 {
     const struct tsv *buffers = &top->now.buffers;
+    char bytes[TEXT_SIZE], dirty[TEXT_SIZE], rate[TEXT_SIZE];
     const size_t rows = tsv_rows(buffers);
     struct shown *shown = calloc(rows + 1, sizeof shown[0]);
     if (shown == NULL)
@@ -213,11 +245,13 @@ static void write_buffers(const struct top *top, FILE *out)
         shown[row - 1] =
             (struct shown){.name = buffers->rows[row].fields[0], .value = (double)tsv_number(buffers, row, "resident")};
     qsort(shown, rows, sizeof shown[0], compare_shown);
-    fprintf(out, "\n%10s  %s\n", "resident", "table");
+    fprintf(out, "\n%10s %10s %10s  %s\n", "resident", "dirty", "hit rate", "table");
     for (size_t index = 0; index < rows && index < BUFFERS_SHOWN; index++) {
-        char bytes[TEXT_SIZE];
-        fprintf(out, "%10s  %s\n", text_of_bytes((uint64_t)shown[index].value * BLOCK_SIZE, bytes),
-                path_of(top, shown[index].name));
+        const char *relation = shown[index].name;
+        const size_t row = tsv_find(buffers, relation);
+        fprintf(out, "%10s %10s %10s  %s\n", text_of_bytes(tsv_number(buffers, row, "resident") * BLOCK_SIZE, bytes),
+                text_of_bytes(tsv_number(buffers, row, "dirty") * BLOCK_SIZE, dirty),
+                hit_rate(top, relation, row, rate), path_of(top, relation));
     }
     free(shown);
 }
@@ -261,6 +295,7 @@ static void write_picture(const struct top *top, FILE *out)
     write_head(top, out);
     write_cache(top, out);
     write_log(top, out);
+    write_checkpoint(top, out);
     write_requests(top, out);
     write_progress(top, out);
     write_transactions(top, out);

@@ -287,17 +287,6 @@ int store_control_end_restore(struct store *store, lsn_no end, const uint8_t sto
 
 /* ---- checkpoint ---- */
 
-static int write_pages(struct store *store, const struct holder *fork)
-{
-    struct writeback_result result = {0};
-    int rc = bufcache_write_back(store->cache, cow_holder_at(fork), &result);
-    if (rc == 0 && !PLANT(PAGES_NOT_SYNCED)) {
-        rc = bufcache_sync_relations(store->cache);
-    }
-    atomic_fetch_add(&store->checkpoint_pages, result.pages);
-    return rc;
-}
-
 struct checkpoint {
     struct holder *fork;
     lsn_no lsn;
@@ -307,12 +296,28 @@ struct checkpoint {
     uint64_t commits;
     int64_t time_ns; /* no operation in it is later, none that follows is earlier */
     bool clean;
-    struct holder **held; /* a second holder of the same version; NULL: none is wanted */
+    enum store_checkpoint_cause cause;
+    uint64_t number;          /* of its control slot */
+    uint64_t began_ns, pages; /* pages: written */
+    struct holder **held;     /* a second holder of the same version; NULL: none is wanted */
 };
+
+static int write_pages(struct store *store, struct checkpoint *checkpoint)
+{
+    struct writeback_result result = {0};
+    int rc = bufcache_write_back(store->cache, cow_holder_at(checkpoint->fork), &result);
+    if (rc == 0 && !PLANT(PAGES_NOT_SYNCED)) {
+        rc = bufcache_sync_relations(store->cache);
+    }
+    atomic_fetch_add(&store->checkpoint_pages, result.pages);
+    checkpoint->pages = result.pages;
+    return rc;
+}
 
 static void set_checkpoint(struct store *store, struct control *control, void *arg)
 {
-    const struct checkpoint *checkpoint = arg;
+    struct checkpoint *checkpoint = arg;
+    checkpoint->number = control->number + 1; /* as control_write will */
     control->epoch = cow_holder_at(checkpoint->fork);
     control->catalog = cow_holder_root(checkpoint->fork);
     control->redo_lsn = PLANT(REDO_NOT_MOVED) ? control->redo_lsn : checkpoint->lsn;
@@ -356,7 +361,7 @@ static int fork_checkpoint(struct store *store, struct checkpoint *checkpoint)
 static int write_checkpoint(struct store *store, struct checkpoint *checkpoint)
 {
     store->unfinished = checkpoint->fork;
-    int rc = write_pages(store, checkpoint->fork);
+    int rc = write_pages(store, checkpoint);
     if (rc != 0) {
         store_fail(store, "writing pages for a checkpoint failed", rc);
         return rc;
@@ -421,6 +426,19 @@ static void release_previous(struct store *store, const struct checkpoint *check
     (void)reserve_rc; /* then there is no room yet, and whoever needs some is told */
 }
 
+static void note_checkpoint(struct store *store, const struct checkpoint *checkpoint, lsn_no previous)
+{
+    store_note_checkpoint(store, &(struct store_checkpoint_line){
+                                     .number = checkpoint->number,
+                                     .time_ns = (int64_t)io_realtime_ns(store->dev),
+                                     .cause = checkpoint->cause,
+                                     .duration_us = (io_monotonic_ns(store->dev) - checkpoint->began_ns) / 1000,
+                                     .pages = checkpoint->pages,
+                                     .log_bytes = previous != 0 ? checkpoint->lsn - previous : 0,
+                                     .lsn = checkpoint->lsn,
+                                     .epoch = cow_holder_at(checkpoint->fork)});
+}
+
 static int checkpoint_take(struct store *store, struct checkpoint checkpoint)
 {
     mutex_assert_held(&store->checkpoint_lock);
@@ -429,12 +447,15 @@ static int checkpoint_take(struct store *store, struct checkpoint checkpoint)
         (atomic_load(&store->changes) == store->durable_changes && !checkpoint.clean && checkpoint.held == NULL)) {
         return rc;
     }
+    const lsn_no previous = store->durable_lsn;
+    checkpoint.began_ns = io_monotonic_ns(store->dev);
     store_sweep_dead(store, SWEEP_CHECKPOINT);
     rc = fork_checkpoint(store, &checkpoint);
     if (rc == 0) {
         rc = write_checkpoint(store, &checkpoint);
     }
     if (rc == 0) {
+        note_checkpoint(store, &checkpoint, previous);
         release_previous(store, &checkpoint);
     }
     struct cow_stats stats;
@@ -445,15 +466,15 @@ static int checkpoint_take(struct store *store, struct checkpoint checkpoint)
     return rc;
 }
 
-int store_checkpoint_locked(struct store *store, bool clean)
+int store_checkpoint_locked(struct store *store, enum store_checkpoint_cause cause, bool clean)
 {
-    return checkpoint_take(store, (struct checkpoint){.clean = clean});
+    return checkpoint_take(store, (struct checkpoint){.cause = cause, .clean = clean});
 }
 
 int store_checkpoint_held(struct store *store, struct holder **out_holder)
 {
     struct holder *held = NULL;
-    const int rc = checkpoint_take(store, (struct checkpoint){.held = &held});
+    const int rc = checkpoint_take(store, (struct checkpoint){.cause = CHECKPOINT_BACKUP, .held = &held});
     if (rc != 0 && held != NULL) {
         cow_holder_close(store->cow, held);
     } else if (rc == 0) {
@@ -462,41 +483,54 @@ int store_checkpoint_held(struct store *store, struct holder **out_holder)
     return rc;
 }
 
-int store_checkpoint(struct store *store)
+int store_checkpoint_for(struct store *store, enum store_checkpoint_cause cause)
 {
     lock_assert_none_held();
     mutex_lock(&store->checkpoint_lock);
-    const int rc = store_checkpoint_locked(store, false);
+    const int rc = store_checkpoint_locked(store, cause, false);
     mutex_unlock(&store->checkpoint_lock);
     store_snapshots_close(store);
     return rc;
 }
 
+int store_checkpoint(struct store *store)
+{
+    return store_checkpoint_for(store, CHECKPOINT_ASKED);
+}
+
 /* ---- in the background ---- */
 
-static bool wants_checkpoint_locked(struct store *store)
+/* CHECKPOINT_CAUSES: nothing wants one. */
+static enum store_checkpoint_cause wanted_locked(struct store *store)
 {
     struct cow_stats stats;
     cow_get_stats(store->cow, &stats); /* behind the lock: all only grow past what the last checkpoint noted */
-    return log_end(store->log) - store->durable_lsn >= store->checkpoint_log_bytes ||
-           stats.deferred - store->deferred_at_checkpoint > DEFERRED_BLOCKS_MAX || stats.wants_checkpoint;
+    if (log_end(store->log) - store->durable_lsn >= store->checkpoint_log_bytes) {
+        return CHECKPOINT_LOG;
+    }
+    return stats.deferred - store->deferred_at_checkpoint > DEFERRED_BLOCKS_MAX || stats.wants_checkpoint
+               ? CHECKPOINT_SPACE
+               : CHECKPOINT_CAUSES;
 }
 
 bool store_wants_checkpoint(struct store *store)
 {
     mutex_lock(&store->checkpoint_lock);
-    const bool wants = !store->read_only && wants_checkpoint_locked(store);
+    const bool wants = !store->read_only && wanted_locked(store) != CHECKPOINT_CAUSES;
     mutex_unlock(&store->checkpoint_lock);
     return wants;
 }
 
-static bool checkpoint_is_due(struct store *store)
+static bool checkpoint_is_due(struct store *store, enum store_checkpoint_cause *out_cause)
 {
     mutex_lock(&store->checkpoint_lock);
     const uint64_t age_ns = io_monotonic_ns(store->dev) - store->last_checkpoint_ns;
-    const bool due = age_ns >= store->checkpoint_interval_ns || wants_checkpoint_locked(store);
+    *out_cause = wanted_locked(store);
+    if (*out_cause == CHECKPOINT_CAUSES && age_ns >= store->checkpoint_interval_ns) {
+        *out_cause = CHECKPOINT_INTERVAL;
+    }
     mutex_unlock(&store->checkpoint_lock);
-    return due;
+    return *out_cause != CHECKPOINT_CAUSES;
 }
 
 bool store_thread_wait(struct store *store, uint64_t period_ms)
@@ -516,8 +550,9 @@ static void *checkpoint_thread(void *arg)
     while (store_thread_wait(store, THREAD_PERIOD_MS)) {
         store_sweep_dead_of(store, SWEEP_UNLINK, 0);
         store_snapshots_close(store);
-        if (checkpoint_is_due(store)) {
-            const int rc = store_checkpoint(store); /* a failure made the store read-only and was reported */
+        enum store_checkpoint_cause cause;
+        if (checkpoint_is_due(store, &cause)) {
+            const int rc = store_checkpoint_for(store, cause); /* a failure made the store read-only and was reported */
             (void)rc;
         }
     }

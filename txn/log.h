@@ -103,6 +103,18 @@ struct log_stats {
 };
 void log_get_stats(struct log *log, struct log_stats *out_stats);
 
+/* A file of the log that is open, or kept for reuse. */
+struct log_segment_use {
+    uint64_t number;
+    lsn_no start, end; /* what it has room for; spare: nothing */
+    uint64_t bytes;    /* of the file */
+    bool spare;        /* nothing in it counts */
+    bool held;         /* the archive still wants it (LOG-7) */
+};
+/* The spare one first, then in ascending order. Called under a lock: fn must not call the log. Non-zero stops and is handed on. */
+typedef int log_segment_fn(void *arg, const struct log_segment_use *use);
+int log_each_segment(struct log *log, log_segment_fn *fn, void *arg);
+
 /* ---- reading (txn/log_read.c): recovery and dump ---- */
 
 /* For who reads more than the log of one life, and more than lies in the directory. */

@@ -34,7 +34,7 @@ struct log_slot {
 struct log_segment {
     uint64_t number;
     struct io_file *file;
-    bool cut; /* shorter than a segment: not fit for reuse */
+    uint32_t cut_at; /* shorter than a segment: not fit for reuse; 0: it is whole */
 };
 
 struct log {

@@ -249,7 +249,7 @@ int log_segments_sync(struct log *log, lsn_no from, lsn_no to)
 static int retire_segment_locked(struct log *log, const struct log_segment *segment)
 {
     int rc = io_close(segment->file);
-    if (rc == 0 && log->reusable == 0 && !segment->cut) {
+    if (rc == 0 && log->reusable == 0 && segment->cut_at == 0) {
         log->reusable = segment->number;
     } else if (rc == 0) {
         char path[LOG_PATH_SIZE];
@@ -298,11 +298,34 @@ int log_segment_cut(struct log *log, lsn_no end)
     assert(segment != NULL); /* the log ends in it */
     int rc = io_truncate(segment->file, end % log->segment_size);
     if (rc == 0) {
-        segment->cut = true;
+        segment->cut_at = (uint32_t)(end % log->segment_size);
         rc = io_sync(segment->file);
     }
     mutex_unlock(&log->segments_lock);
     return rc != 0 ? log_fail(log, "cutting a segment failed", rc) : 0;
+}
+
+int log_each_segment(struct log *log, log_segment_fn *fn, void *arg)
+{
+    const lsn_no held_from = atomic_load(&log->hold_from);
+    const uint32_t size = log->segment_size;
+    int rc = 0;
+    mutex_lock(&log->segments_lock);
+    if (log->reusable != 0) {
+        rc = fn(arg, &(struct log_segment_use){.number = log->reusable, .bytes = size, .spare = true});
+    }
+    for (size_t i = 0; i < log->segment_count && rc == 0; i++) {
+        const struct log_segment *segment = &log->segments[i];
+        const uint32_t bytes = segment->cut_at != 0 ? segment->cut_at : size;
+        const lsn_no start = segment->number * size;
+        rc = fn(arg, &(struct log_segment_use){.number = segment->number,
+                                               .start = start,
+                                               .end = start + bytes,
+                                               .bytes = bytes,
+                                               .held = start + size > held_from});
+    }
+    mutex_unlock(&log->segments_lock);
+    return rc;
 }
 
 void log_segments_close(struct log *log)

@@ -76,7 +76,7 @@ static int checkpoint_at(struct replay_run *run, lsn_no position)
     store->replay_lsn = position;
     store->replay_scan_lsn = first < position ? first : position;
     mutex_lock(&store->checkpoint_lock);
-    const int rc = store_checkpoint_locked(store, false);
+    const int rc = store_checkpoint_locked(store, CHECKPOINT_START, false);
     mutex_unlock(&store->checkpoint_lock);
     store_snapshots_close(store);
     run->checkpointed = position;
@@ -209,7 +209,7 @@ int store_replay_finish(struct store *store, lsn_no end, const uint8_t store_id[
     store->replay_scan_lsn = end;
     atomic_fetch_add(&store->changes, 1); /* the position has to be named */
     mutex_lock(&store->checkpoint_lock);
-    int rc = store_checkpoint_locked(store, false);
+    int rc = store_checkpoint_locked(store, CHECKPOINT_START, false);
     mutex_unlock(&store->checkpoint_lock);
     if (rc == 0) {
         store->first_rel = atomic_load(&store->next_rel);

@@ -172,7 +172,7 @@ static int start_new_log(struct store *store)
         rc = store_control_set_redo(store, store->durable_lsn);
     } else {
         atomic_fetch_add(&store->changes, 1); /* also when nothing was replayed: the log's start has to be named */
-        rc = store_checkpoint_locked(store, false);
+        rc = store_checkpoint_locked(store, CHECKPOINT_START, false);
     }
     mutex_unlock(&store->checkpoint_lock);
     return rc != 0 ? rc : store_log_forget_old(store);
@@ -191,7 +191,7 @@ static int open_log_in_place_of_old(struct store *store)
 static int checkpoint_without_log(struct store *store)
 {
     mutex_lock(&store->checkpoint_lock);
-    const int rc = store_checkpoint_locked(store, true);
+    const int rc = store_checkpoint_locked(store, CHECKPOINT_START, true);
     mutex_unlock(&store->checkpoint_lock);
     return rc;
 }
@@ -299,6 +299,7 @@ static struct store *store_make(const struct store_options *options)
     mutex_init(&store->reserve_lock, LOCK_RANK_RESERVE);
     mutex_init(&store->files_lock, LOCK_RANK_FILE_TABLE);
     mutex_init(&store->sweeps_lock, LOCK_RANK_LEAF);
+    mutex_init(&store->checkpoints_lock, LOCK_RANK_LEAF);
     mutex_init(&store->jobs_lock, LOCK_RANK_LEAF);
     mutex_init(&store->compact_lock, LOCK_RANK_LEAF);
     mutex_init(&store->referenced_lock, LOCK_RANK_LEAF);
@@ -358,6 +359,7 @@ static int store_free(struct store *store)
     mutex_destroy(&store->reserve_lock);
     mutex_destroy(&store->files_lock);
     mutex_destroy(&store->sweeps_lock);
+    mutex_destroy(&store->checkpoints_lock);
     mutex_destroy(&store->jobs_lock);
     store_compact_notes_free(store);
     mutex_destroy(&store->compact_lock);
@@ -464,7 +466,7 @@ static int close_with_sidecars(struct store *store)
         atomic_fetch_add(&store->changes, 1);
     }
     want_checkpoint_for_dropped(store);
-    int rc = store_checkpoint(store);
+    int rc = store_checkpoint_for(store, CHECKPOINT_CLOSE);
     store_maps_finish(store); /* those that a dropped snapshot put in doubt */
     if (rc == 0) {
         rc = frame_budget_take(store->cache, STORE_READ_PINS, 0, &budget);
@@ -474,7 +476,7 @@ static int close_with_sidecars(struct store *store)
     }
     mutex_lock(&store->checkpoint_lock);
     want_checkpoint_for_dropped(store); /* by snapshots that are closed by now */
-    rc = store_checkpoint_locked(store, false);
+    rc = store_checkpoint_locked(store, CHECKPOINT_CLOSE, false);
     if (rc == 0) {
         store_sidecars_write(store);
         rc = store_control_set_clean(store);
@@ -488,7 +490,7 @@ static int close_cleanly(struct store *store)
 {
     mutex_lock(&store->checkpoint_lock);
     const bool pending = store_check_writable(store) == 0 && store_sidecars_pending(store);
-    const int rc = pending ? 0 : store_checkpoint_locked(store, true);
+    const int rc = pending ? 0 : store_checkpoint_locked(store, CHECKPOINT_CLOSE, true);
     mutex_unlock(&store->checkpoint_lock);
     return pending ? close_with_sidecars(store) : rc;
 }

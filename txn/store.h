@@ -452,6 +452,64 @@ int store_backup_begin(struct store *store, struct store_backup **out_backup) WA
 const struct base_header *store_backup_header(const struct store_backup *backup);
 void store_backup_end(struct store_backup *backup);
 
+/* Where the store is: what `restore` and a standby count in. All commits up to that one are before that position, no other is. */
+struct store_position {
+    uint32_t timeline;
+    lsn_no lsn;       /* where the next record will stand */
+    uint64_t commits; /* number of the last one; 0: there was none */
+};
+void store_get_position(struct store *store, struct store_position *out_position);
+
+/* A file of the log, and why it is there. */
+enum store_segment_state {
+    STORE_SEGMENT_SPARE,       /* will be used again; nothing in it counts */
+    STORE_SEGMENT_RECYCLABLE,  /* goes with the next checkpoint */
+    STORE_SEGMENT_ARCHIVING,   /* waits for the archive alone */
+    STORE_SEGMENT_TRANSACTION, /* an open transaction wrote there: a start would read it to learn what it did */
+    STORE_SEGMENT_NEEDED,      /* a start would replay it */
+    STORE_SEGMENT_CURRENT,     /* the next record goes there */
+    STORE_SEGMENT_PREPARED,    /* made for what follows */
+    STORE_SEGMENT_STATES
+};
+const char *store_segment_state_name(enum store_segment_state state);
+struct store_segment {
+    uint64_t number;
+    lsn_no start, end; /* spare: 0 */
+    uint64_t bytes;    /* of the file */
+    enum store_segment_state state;
+};
+/* Those of earlier lives first, then the spare one, then in ascending order. Read-only stores have none. Called under a lock: fn must not call the store. */
+typedef int store_segment_fn(void *arg, const struct store_segment *segment);
+int store_each_segment(struct store *store, store_segment_fn *fn, void *arg);
+
+/* Why a checkpoint was taken. */
+enum store_checkpoint_cause {
+    CHECKPOINT_START,    /* what was replayed becomes durable */
+    CHECKPOINT_INTERVAL, /* the last one is so old */
+    CHECKPOINT_LOG,      /* so much was logged since */
+    CHECKPOINT_SPACE,    /* so much space waits for one */
+    CHECKPOINT_FULL,     /* an operation found no room */
+    CHECKPOINT_BACKUP,
+    CHECKPOINT_ASKED, /* by a caller of store_checkpoint */
+    CHECKPOINT_CLOSE,
+    CHECKPOINT_CAUSES
+};
+const char *store_checkpoint_cause_name(enum store_checkpoint_cause cause);
+#define STORE_CHECKPOINT_LINES 1000u
+/* A line for each durable one of this life, oldest first; the last 1,000. */
+struct store_checkpoint_line {
+    uint64_t number; /* of the control slot */
+    int64_t time_ns; /* when it was durable */
+    enum store_checkpoint_cause cause;
+    uint64_t duration_us;
+    uint64_t pages;     /* written */
+    uint64_t log_bytes; /* since the one before */
+    lsn_no lsn;         /* where a start would begin to replay */
+    epoch_no epoch;
+};
+typedef int store_checkpoint_fn(void *arg, const struct store_checkpoint_line *line);
+int store_each_checkpoint(struct store *store, store_checkpoint_fn *fn, void *arg);
+
 /* Takes a checkpoint now and waits for it. */
 int store_checkpoint(struct store *store) WARN_UNUSED;
 /* Is so much logged or replaced since the last one that the background would take one now? */

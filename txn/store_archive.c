@@ -28,9 +28,10 @@
 struct archive {
     struct archive_target target;
     uint64_t timeout_ns; /* 0: segments are left when they are full only */
-    uint64_t *old;       /* of earlier lives, ascending */
-    size_t old_count, old_capacity, old_done;
-    uint64_t last;                /* of this life's, the last one that is archived; 0: none */
+    uint64_t *old;       /* of earlier lives, ascending; does not change once it is open */
+    size_t old_count, old_capacity;
+    _Atomic size_t old_done;
+    _Atomic uint64_t last;        /* of this life's, the last one that is archived; 0: none */
     bool history;                 /* of a store that was restored: to be archived before anything else */
     uint64_t pending_ns;          /* since when something waits in the segment that the log is in, 0: nothing */
     uint64_t retry_ns;            /* not before, 0: at any time */
@@ -412,6 +413,28 @@ void store_archive_step(struct store *store)
         const int rc = archive_all(store);
         (void)rc; /* noted */
     }
+}
+
+int store_archive_each_old(struct store *store, store_segment_fn *fn, void *arg)
+{
+    const struct archive *archive = store->archive;
+    const uint64_t size = segment_size_of(store);
+    int rc = 0;
+    for (size_t i = archive != NULL ? archive->old_done : 0; archive != NULL && i < archive->old_count && rc == 0;
+         i++) {
+        char path[LOG_PATH_SIZE];
+        struct io_stat stat;
+        const uint64_t number = archive->old[i];
+        log_segment_path(store->dir, number, path);
+        if (io_stat(store->dev, path, &stat) == 0) { /* else it was archived a moment ago */
+            rc = fn(arg, &(struct store_segment){.number = number,
+                                                 .start = number * size,
+                                                 .end = number * size + stat.size_bytes,
+                                                 .bytes = stat.size_bytes,
+                                                 .state = STORE_SEGMENT_ARCHIVING});
+        }
+    }
+    return rc;
 }
 
 void store_archive_begin(struct store *store)

@@ -15,6 +15,8 @@ void store_archive_begin(struct store *store);
 void store_archive_free(struct store *store);
 /* A log_keep_fn; arg: the store. */
 bool store_archive_wants(void *store_void, uint64_t number);
+/* Those of earlier lives that are still to be archived. */
+int store_archive_each_old(struct store *store, store_segment_fn *fn, void *arg) WARN_UNUSED;
 /* One round: archives what is finished. Failures are noted, and tried again later. */
 void store_archive_step(struct store *store);
 void *store_archive_thread(void *store_void);

@@ -152,6 +152,10 @@ struct store {
     uint64_t sweep_count;
     uint64_t sweeps_of[SWEEP_CAUSES];
 
+    struct mutex checkpoints_lock; /* LOCK_RANK_LEAF */
+    struct store_checkpoint_line checkpoint_lines[STORE_CHECKPOINT_LINES];
+    uint64_t checkpoint_count; /* of them, in this life */
+
     struct mutex jobs_lock; /* LOCK_RANK_LEAF */
     struct store_job *jobs; /* under way, oldest first (txn/store_jobs.h) */
 
@@ -400,8 +404,13 @@ struct block_set;
 /* Adds the remembered blocks of the set's relation. *out_any: there are some. */
 int store_recovery_add_pages(struct store *store, struct block_set *set, bool *out_any) WARN_UNUSED;
 
+/* ---- store_segments.c ---- */
+void store_note_checkpoint(struct store *store, const struct store_checkpoint_line *line);
+
 /* ---- checkpoint.c ---- */
-int store_checkpoint_locked(struct store *store, bool clean) WARN_UNUSED;
+int store_checkpoint_locked(struct store *store, enum store_checkpoint_cause cause, bool clean) WARN_UNUSED;
+/* As store_checkpoint. */
+int store_checkpoint_for(struct store *store, enum store_checkpoint_cause cause) WARN_UNUSED;
 /* The same, also when nothing has changed, with a holder of the same version that the caller closes. checkpoint_lock held. */
 int store_checkpoint_held(struct store *store, struct holder **out_holder) WARN_UNUSED;
 /* Drops the pages of dead relations in one sweep. */

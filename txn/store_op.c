@@ -308,7 +308,8 @@ bool op_wants_retry(struct store *store, int *inout_rc, struct op_retry *retry)
     }
     if (!retry->checkpointed && !store->recovering) {
         retry->checkpointed = true;
-        return store_sync(store) == 0 && store_checkpoint(store) == 0; /* segments go when they are synced as well */
+        return store_sync(store) == 0 &&
+               store_checkpoint_for(store, CHECKPOINT_FULL) == 0; /* segments go when they are synced as well */
     }
     if (!retry->reserve_used && retry->may_use_reserve) {
         retry->reserve_used = true;

@@ -22,14 +22,17 @@ void txn_rig_open(struct txn_rig *rig)
                                           .bulk_min_bytes = 8 * BLOCK_SIZE,
                                           .compact_piece_blocks = 3,
                                           .fsm_threshold_given = rig->threshold_given,
-                                          .fsm_threshold = rig->fsm_threshold};
+                                          .fsm_threshold = rig->fsm_threshold,
+                                          .log_segment_size = rig->log_segment_size,
+                                          .archive = rig->archive};
     assert_int_equal(store_open(&options, &rig->store, NULL), 0);
 }
 
-int txn_rig_setup(void **state)
+int txn_rig_setup_like(void **state, const struct txn_rig *like)
 {
     struct txn_rig *rig = calloc(1, sizeof *rig);
     assert_non_null(rig);
+    *rig = *like;
     rig->mem = mem_device_create(1);
     rig->dev = mem_device_io(rig->mem);
     diag_init_stderr(&rig->diag, DIAG_WARNING);
@@ -39,6 +42,11 @@ int txn_rig_setup(void **state)
     txn_rig_open(rig);
     *state = rig;
     return 0;
+}
+
+int txn_rig_setup(void **state)
+{
+    return txn_rig_setup_like(state, &(struct txn_rig){.store = NULL});
 }
 
 void txn_rig_check(struct txn_rig *rig)

@@ -17,8 +17,10 @@ struct txn_rig {
     struct io_device *dev;
     struct diag diag;
     struct store *store;
-    bool threshold_given; /* for txn_rig_open */
+    bool threshold_given; /* for txn_rig_open, all that follows */
     uint32_t fsm_threshold;
+    uint32_t log_segment_size;
+    const struct archive_target *archive;
 };
 
 /* At the start of a case. */
@@ -30,7 +32,8 @@ struct txn_rig {
 #define TXN_RIG_CASE(name) cmocka_unit_test_setup_teardown(name, txn_rig_setup, txn_rig_teardown)
 
 int txn_rig_setup(void **state);
-int txn_rig_teardown(void **state); /* checks the store, and closes it */
+int txn_rig_setup_like(void **state, const struct txn_rig *like); /* which says how it is opened */
+int txn_rig_teardown(void **state);                               /* checks the store, and closes it */
 void txn_rig_open(struct txn_rig *rig);
 void txn_rig_check(struct txn_rig *rig);
 void txn_rig_kill_and_reopen(struct txn_rig *rig); /* and checks it */

@@ -15,7 +15,8 @@ status_shows_a_mount() {
     "$TBLFS" status "$mnt" >"$work/out"
     shows "^mount +$data on $mnt, read-write, tblfs" "^daemon +process $(status pid), up " "^cache +48.0M, " \
         "^transactions +1 open; last commit 1: a name, 1 tables$" "^  left open +of user 0, began .* ago, 1 changes, " \
-        "^snapshots +1, the oldest kept, taken " "^log .* synced"
+        "^snapshots +1, the oldest kept, taken " "^log .* synced" \
+        "^checkpoint +.* ago, for backup: [1-9][0-9]* pages"
     "$TBLFS" status --json "$mnt" | python3 -c 'import json, sys
 print(dict((line["name"], line["value"]) for line in json.load(sys.stdin))["pid"])' >"$work/out"
     shows "^$(status pid)$"
@@ -31,7 +32,7 @@ top_shows_it_at_work() {
     touch "$work/stop"
     wait $busy
     same "pictures" "$(grep -c "^$data on $mnt, read-write, up " "$work/out")" 3
-    shows "^requests .*(OPEN|GETATTR|READ|LOOKUP) [1-9]" "^cache .*hit rate" "left open$" "^ +[0-9.]+[KM]?  table$" \
+    shows "^requests .*(OPEN|GETATTR|READ|LOOKUP) [1-9]" "^cache .*hit rate" "left open$" "^ +[0-9.]+[KM]? +[0-9.]+[KM]? +[0-9.]+ %  table$" "^checkpoint .* ago, for backup: .* logged since$" \
         "by (unlink|commit)$" "the catalog"
     refuses "is a store mounted there?" "$TBLFS" top -n 1 "$work"
     refuses "not from 0.1 to 3600 seconds" "$TBLFS" top -d 0 "$mnt"
@@ -59,6 +60,7 @@ echo row >>"$mnt/.txn/left open/table"
 until [ -n "$(rows "$mnt/.tblfs/sweeps")" ]; do
     sleep 0.02
 done
+"$TBLFS" backup "$mnt" "$work/base" >/dev/null 2>&1
 status_shows_a_mount
 top_shows_it_at_work
 top_draws_on_a_terminal

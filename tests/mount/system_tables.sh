@@ -30,11 +30,68 @@ every_table_has_named_columns() {
             END { if (!bad && NR == 0) { print table ": empty"; exit 1 } }' "$table" || fail "not a table"
         names=$(rows "$table" | wc -l)
         case ${table##*/} in
-        archive | progress) ;;
+        archive | progress | checkpoints) ;;
         *) [ "$names" -gt 0 ] || fail "$table has no lines" ;;
         esac
     done
     ok every_table_has_named_columns
+}
+
+# docs/man says of every table what its columns are.
+columns_are_documented() {
+    local table columns
+    for table in "$mnt"/.tblfs/*; do
+        case ${table##*/} in metrics | backup) continue ;; esac # no tables
+        columns=$(head -n 1 "$table" | sed 's/\t/, /g')
+        sed 's/\\//g' "$root/docs/man/tblfs-tables.5.scd" | grep -A 1 "^\*${table##*/}\*$" | grep -qxF "	Columns: $columns." ||
+            fail "tblfs-tables(5) does not have ${table##*/}: $columns"
+    done
+    ok columns_are_documented
+}
+
+# One line; it grows by what is done, and counts commits.
+position_goes_on() {
+    local before after
+    before=$(rows "$mnt/.tblfs/position")
+    t=$(mktemp -d -p "$mnt/.txn")
+    echo row >>"$t/table3"
+    mkdir "$t/.commit"
+    after=$(rows "$mnt/.tblfs/position")
+    same "lines" "$(rows "$mnt/.tblfs/position" | wc -l)" 1
+    same "timeline" "$(cut -f1 <<<"$after")" 1
+    same "commit" "$(cut -f3 <<<"$after")" "$(($(cut -f3 <<<"$before") + 1))"
+    same "its receipt" "$(cut -f3 <<<"$after")" "$(tail -n 1 "$mnt/.tblfs/commits" | cut -f1)"
+    [ "$(cut -f2 <<<"$after")" -gt "$(tail -n 1 "$mnt/.tblfs/commits" | cut -f2)" ] || fail "position $after"
+    ok position_goes_on
+}
+
+# The log is where the position is; a checkpoint has its line, with the number of its control slot.
+log_and_checkpoints_agree_with_status() {
+    local lsn lines
+    lsn=$(rows "$mnt/.tblfs/position" | cut -f2)
+    rows "$mnt/.tblfs/log" | awk -v lsn="$lsn" -F '\t' '$5 == "current" { n++; if (lsn < $2 || lsn > $3) exit 1 } END { exit n != 1 }' ||
+        fail "position $lsn in $(cat "$mnt/.tblfs/log")"
+    same "segments" "$(rows "$mnt/.tblfs/log" | awk -F '\t' '$5 != "spare"' | wc -l)" "$(status log_segments)"
+    same "files" "$(rows "$mnt/.tblfs/log" | cut -f1 | sort)" "$(ls "$data/log")"
+    lines=$(rows "$mnt/.tblfs/checkpoints" | wc -l)
+    echo row >>"$mnt/table4"
+    "$TBLFS" backup "$mnt" "$work/base" >/dev/null
+    same "one more" "$(rows "$mnt/.tblfs/checkpoints" | wc -l)" "$((lines + 1))"
+    same "the last one" "$(tail -n 1 "$mnt/.tblfs/checkpoints" | cut -f1,3)" "$(status control_number)	backup"
+    same "as many" "$(rows "$mnt/.tblfs/checkpoints" | wc -l)" "$(status checkpoints)"
+    ok log_and_checkpoints_agree_with_status
+}
+
+# Looking at a table in the cache is a hit of its relation.
+hits_are_counted_by_table() {
+    local relation before after
+    relation=$(rows "$mnt/.tblfs/relations" | awk -F '\t' '$3 == "table5" { print $1 }')
+    before=$(awk -v r="$relation" '$1 == r { print $11, $12 }' "$mnt/.tblfs/buffers")
+    dd if="$mnt/table5" of=/dev/null iflag=direct bs=64K status=none
+    after=$(awk -v r="$relation" '$1 == r { print $11, $12 }' "$mnt/.tblfs/buffers")
+    [ "${after% *}" -gt "${before% *}" ] || fail "hits and misses of $relation: $before, then $after"
+    same "misses" "${after#* }" "${before#* }"
+    ok hits_are_counted_by_table
 }
 
 buffers_add_up() {
@@ -47,7 +104,7 @@ buffers_add_up() {
     same "by use" "$(rows "$mnt/.tblfs/buffers_summary" | awk '{ sum += $2 } END { print sum }')" "$resident"
     rows "$mnt/.tblfs/buffers" | awk '$5 + $6 + $7 + $8 + $9 + $10 != $2 || $3 > $2 || $4 > $2 { exit 1 }' ||
         fail "buffers: $(cat "$mnt/.tblfs/buffers")"
-    join -t $'\t' <(rows "$mnt/.tblfs/buffers" | sort) <(rows "$mnt/.tblfs/relations" | sort) | cut -f12 >"$work/joined"
+    join -t $'\t' <(rows "$mnt/.tblfs/buffers" | sort) <(rows "$mnt/.tblfs/relations" | sort) | cut -f14 >"$work/joined"
     grep -qx table3 "$work/joined" || fail "no table by its path: $(head "$work/joined")"
     ok buffers_add_up
 }
@@ -104,6 +161,10 @@ reading_them_costs_nothing() {
 mount_store checkpoint_interval=1h
 make_tables
 every_table_has_named_columns
+columns_are_documented
+position_goes_on
+log_and_checkpoints_agree_with_status
+hits_are_counted_by_table
 buffers_add_up
 metrics_are_what_prometheus_reads
 reading_them_costs_nothing

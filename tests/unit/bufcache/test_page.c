@@ -81,6 +81,13 @@ static void page_read_second_time_is_a_hit(void **state)
     assert_int_equal(stats.pages_read, 1);
     assert_int_equal(stats.read_calls, 1);
     assert_int_equal(relation_resident(relation), 1);
+    struct bufcache_usage *list = NULL;
+    size_t count = 0;
+    assert_int_equal(bufcache_list_usage(fixture->cache, &list, &count), 0);
+    assert_int_equal(count, 1);
+    assert_int_equal(list[0].hits, 2);
+    assert_int_equal(list[0].misses, 1);
+    free(list);
     relation_unref(relation);
     fixture_destroy(fixture);
 }
@@ -171,6 +178,8 @@ static void usage_is_listed_by_relation(void **state)
         assert_int_equal(list[1].resident, 3);
         assert_int_equal(list[1].dirty, 0);
         assert_int_equal(list[1].pinned, 1);
+        assert_int_equal(list[0].hits + list[0].misses, 0);
+        assert_int_equal(list[1].hits, 1); /* the pin */
         for (size_t i = 0; i < count; i++) {
             uint32_t sum = 0;
             for (unsigned used = 0; used < BUFCACHE_USAGE_COUNTS; used++)
