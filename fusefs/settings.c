@@ -46,7 +46,8 @@ struct setting {
 #define MEMBER(name) offsetof(struct fusefs_options, name)
 
 static const struct setting settings[] = {
-    {"cache", SETTING_SIZE, MEMBER(cache_size_bytes), NULL, "bytes", NULL, 256 * MIB, 16 * MIB, TIB, "page cache"},
+    {"cache", SETTING_SIZE, MEMBER(cache_size_bytes), NULL, "bytes", NULL, 256 * MIB, MIB, TIB,
+     "page cache; at least 16M is used"},
     {"checkpoint_interval", SETTING_TIME, MEMBER(checkpoint_interval_s), NULL, "seconds", NULL, 60, 1, DAYS,
      "time between checkpoints: a start after a crash replays what was written since the last one"},
     {"checkpoint_log_size", SETTING_SIZE, MEMBER(checkpoint_log_bytes), NULL, "bytes", NULL, 256 * MIB, MIB, TIB,

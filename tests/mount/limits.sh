@@ -63,8 +63,9 @@ few_descriptors() {
 }
 
 small_cache() {
-    refuses "less than 16M" "$TBLFS" mount "$data" "$mnt" -o cache=1M
-    mount_store cache=16M,max_threads=16
+    refuses "less than 1M" "$TBLFS" mount "$data" "$mnt" -o cache=1000K
+    mount_store cache=1M,max_threads=16
+    same "frames" "$(awk '$1 == "frames" { print $2 }' "$mnt/.tblfs/cache")" 2048 # the least
     work_hard small_cache
     then_again small_cache
 }

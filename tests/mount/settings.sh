@@ -31,8 +31,8 @@ wrong_conf_is_refused_by_line() {
     cp "$data/tblfs.conf" "$work/kept"
     printf 'cache = 32M\n\ncahce = 64M\n' >"$data/tblfs.conf"
     refuses "$data/tblfs.conf:3: cahce: unknown setting; is it cache;" "$TBLFS" mount "$data" "$mnt"
-    printf 'cache = 1M\n' >"$data/tblfs.conf"
-    refuses "$data/tblfs.conf:1: cache=1M: less than 16M" "$TBLFS" mount "$data" "$mnt" -o cache=32M
+    printf 'cache = 1000K\n' >"$data/tblfs.conf"
+    refuses "$data/tblfs.conf:1: cache=1000K: less than 1M" "$TBLFS" mount "$data" "$mnt" -o cache=32M
     cp "$work/kept" "$data/tblfs.conf"
     ok wrong_conf_is_refused_by_line
 }
