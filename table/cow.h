@@ -49,6 +49,7 @@ enum holder_kind {
     HOLDER_MAP,         /* a map is being built from this fork */
     HOLDER_OLD_VERSION, /* a commit replaced tables that are open */
     HOLDER_COMPACTION,  /* ends an epoch, and goes at once */
+    HOLDER_STANDBY,     /* what the readers of a standby see */
 };
 
 struct cow;
@@ -144,6 +145,8 @@ void cow_each_pin(struct cow *cow, void (*fn)(void *arg, epoch_no at), void *arg
 int view_open_read_only(struct cow *cow, struct holder *holder, struct view **out_view) WARN_UNUSED;
 /* A private, writable view on a HOLDER_TRANSACTION, or of a commit on a HOLDER_OLD_VERSION. */
 int view_open_transaction(struct cow *cow, struct holder *holder, struct view **out_view) WARN_UNUSED;
+/* The read-only view shows that holder's version from here on; NULL: nothing, no inode and no name. Its catalog lock is held exclusively. */
+void view_show(struct view *view, struct holder *holder);
 /* Closes a view; a transaction's is aborted: its private blocks become free, its relations are reported dead. The
  * holder stays. */
 void view_close(struct view *view);

@@ -43,6 +43,15 @@ int view_open_read_only(struct cow *cow, struct holder *holder, struct view **ou
     return view_open(cow, VIEW_READ_ONLY, holder, out_view);
 }
 
+void view_show(struct view *view, struct holder *holder)
+{
+    rwlock_assert_held_exclusive(&view->catalog_lock);
+    assert(view->kind == VIEW_READ_ONLY);
+    view->base = holder;
+    view->at = holder != NULL ? cow_holder_at(holder) : view->at;
+    view->root = holder != NULL ? cow_holder_root(holder) : (struct catalog_root){.height = 0};
+}
+
 int view_open_transaction(struct cow *cow, struct holder *holder, struct view **out_view)
 {
     assert(holder->kind == HOLDER_TRANSACTION || holder->kind == HOLDER_OLD_VERSION);

@@ -70,21 +70,27 @@ static int find_ino(struct store *store, struct view *view, ino_no parent, struc
     return rc == -ENOENT ? 0 : rc;
 }
 
-static int note_name(struct publish *publish, const struct txn_name *name)
+int store_changes_compare_name(struct store_changes *changes, struct store *store, const struct changes_views *views,
+                               ino_no parent, struct op_bytes name)
 {
-    const struct op_bytes bytes = txn_name_bytes(name);
-    const struct txn_inode *made = txn_set_find_inode(publish->set, txn_name_parent(name));
-    const ino_no parent = made != NULL && made->twin != INO_NONE ? made->twin : txn_name_parent(name);
     ino_no before = INO_NONE;
     ino_no now = INO_NONE;
-    int rc = find_ino(publish->store, publish->before, parent, bytes, &before);
+    int rc = find_ino(store, views->before, parent, name, &before);
     if (rc == 0) {
-        rc = find_ino(publish->store, publish->view, parent, bytes, &now);
+        rc = find_ino(store, views->now, parent, name, &now);
     }
     if (rc == 0 && before != now) {
-        rc = store_changes_add_name(publish->changes, parent, bytes.data, bytes.size, before, now);
+        rc = store_changes_add_name(changes, parent, name.data, name.size, before, now);
     }
     return rc;
+}
+
+static int note_name(struct publish *publish, const struct txn_name *name)
+{
+    const struct changes_views views = {.before = publish->before, .now = publish->view};
+    const struct txn_inode *made = txn_set_find_inode(publish->set, txn_name_parent(name));
+    const ino_no parent = made != NULL && made->twin != INO_NONE ? made->twin : txn_name_parent(name);
+    return store_changes_compare_name(publish->changes, publish->store, &views, parent, txn_name_bytes(name));
 }
 
 static bool has_inode(struct view *view, ino_no ino, int *inout_rc)

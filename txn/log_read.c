@@ -269,6 +269,7 @@ static int go_on_behind_end(struct reader *reader, lsn_no *inout_position)
     const struct log_chain *chain = reader->options->chain;
     const bool missing = reader->missing != 0;
     reader->missing = 0;
+    close_file(reader); /* it may be brought anew */
     const int rc = chain->end(chain->arg, *inout_position, reader->bad_at, missing, inout_position);
     *inout_position = rc == 1 ? log_skip_header(*inout_position, reader->segment_size) : *inout_position;
     return rc;

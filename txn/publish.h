@@ -79,6 +79,12 @@ int publish_note_changes(struct publish *publish) WARN_UNUSED;
 /* A receipt; without memory there is none. */
 void store_record_commit(struct store_txn *txn, const struct store_changes *changes);
 int store_changes_add(struct store_changes *changes, struct store_change change) WARN_UNUSED;
+/* The name, and its directory, if it leads elsewhere now. */
+struct changes_views {
+    struct view *before, *now;
+};
+int store_changes_compare_name(struct store_changes *changes, struct store *store, const struct changes_views *views,
+                               ino_no parent, struct op_bytes name) WARN_UNUSED;
 /* A name led to old_ino and leads to new_ino; its directory changed. */
 int store_changes_add_name(struct store_changes *changes, ino_no parent, const char *name, size_t name_size,
                            ino_no old_ino, ino_no new_ino) WARN_UNUSED;

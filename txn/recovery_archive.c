@@ -19,6 +19,7 @@
 #include <string.h>
 
 #define STOP               1                   /* what log_read hands on when the target is reached */
+#define STOPPED            (-ECANCELED)        /* the same out of the chain, where 1 means something else */
 #define NUMBERS_OF_A_CLOSE (UINT64_C(1) << 20) /* more tables than one transaction rewrites */
 
 struct replay_run {
@@ -29,6 +30,8 @@ struct replay_run {
     struct log_chain chain;
     lsn_no redo;         /* what stands before it is in the store */
     lsn_no position;     /* of the group that is replayed */
+    int fetch_rc;        /* what kept a segment from being brought, 0: nothing */
+    lsn_no resumed;      /* what stands before it was done by an earlier call */
     lsn_no checkpointed; /* position of the last checkpoint */
 };
 
@@ -73,7 +76,7 @@ static int checkpoint_at(struct replay_run *run, lsn_no position)
 {
     struct store *store = run->store;
     const lsn_no first = recovery_txns_first(&run->txns);
-    store->replay_lsn = position;
+    store->replay_lsn = PLANT(STANDBY_CHECKPOINT_AHEAD) ? position + LOG_ALIGN : position;
     store->replay_scan_lsn = first < position ? first : position;
     mutex_lock(&store->checkpoint_lock);
     const int rc = store_checkpoint_locked(store, CHECKPOINT_START, false);
@@ -83,6 +86,25 @@ static int checkpoint_at(struct replay_run *run, lsn_no position)
     return rc == 0 ? log_remove_below(&run->reader, store->replay_scan_lsn, NULL, NULL) : rc;
 }
 
+/* Between two groups: all that stands before the position is done. */
+static int stand_at(struct replay_run *run, lsn_no position)
+{
+    const struct archive_replay *replay = run->replay;
+    const struct archive_follower *follower = replay->follower;
+    bool due = position > run->redo && position - run->checkpointed >= replay->checkpoint_log_bytes;
+    bool stop = false;
+    int rc = 0;
+    if (follower != NULL && position >= replay->end) {
+        bool wanted = false;
+        rc = follower->came(follower->arg, position, replay->time_ns, &wanted, &stop);
+        due |= (wanted || stop) && position > run->checkpointed;
+    }
+    if (rc == 0 && due) {
+        rc = checkpoint_at(run, position);
+    }
+    return rc == 0 && stop ? STOP : rc;
+}
+
 static int come_to(struct replay_run *run, lsn_no position)
 {
     if (position == run->position) {
@@ -90,16 +112,18 @@ static int come_to(struct replay_run *run, lsn_no position)
     }
     run->position = position;
     tell(run);
-    const bool due = position > run->redo && position - run->checkpointed >= run->replay->checkpoint_log_bytes;
-    return due ? checkpoint_at(run, position) : 0;
+    return stand_at(run, position);
 }
 
 static int do_record(struct replay_run *run, const struct op_record *op)
 {
     char text[512];
     struct store *store = run->store;
-    const int rc =
+    int rc =
         op->type == OP_COMMIT ? recovery_txn_commit(&run->txns, run->position, op) : store_replay_record(store, op);
+    if (rc >= 0 && op->type != OP_COMMIT && run->txns.touched != NULL) {
+        rc = txn_set_add(run->txns.touched, op, false);
+    }
     if (rc >= 0) {
         return 0; /* 1: of a table that is damaged, which was said */
     }
@@ -130,7 +154,7 @@ static int replay_record(void *arg, lsn_no position, const struct op_record *op)
 {
     struct replay_run *run = arg;
     struct archive_replay *replay = run->replay;
-    const bool is_new = position >= run->redo;
+    const bool is_new = position >= run->redo && op->lsn >= run->resumed;
     bool after = false;
     int rc = come_to(run, position);
     if (rc != 0) {
@@ -159,28 +183,61 @@ static int replay_record(void *arg, lsn_no position, const struct op_record *op)
     return rc;
 }
 
+static bool waits(struct replay_run *run, lsn_no position, int rc)
+{
+    const struct archive_follower *follower = run->replay->follower;
+    return follower != NULL && follower->wait(follower->arg, position, rc);
+}
+
+/* The same position once more, now or later. */
+static int try_again(struct replay_run *run, lsn_no position, int rc, lsn_no *out_next)
+{
+    const int stand_rc = run->replay->follower != NULL ? stand_at(run, position) : 0;
+    if (stand_rc != 0) {
+        return stand_rc == STOP ? STOPPED : stand_rc;
+    }
+    *out_next = position;
+    if (waits(run, position, rc)) {
+        return 1;
+    }
+    const bool behind = run->replay->follower != NULL && position > run->checkpointed;
+    const int checkpoint_rc = behind ? checkpoint_at(run, position) : 0;
+    return rc != 0 ? rc : checkpoint_rc;
+}
+
 /* Transactions end with the life that they began in. */
 static int end_of_life(void *arg, lsn_no position, lsn_no bad, bool missing, lsn_no *out_next)
 {
     struct replay_run *run = arg;
     const struct log_chain *chain = run->replay->chain;
-    const int rc = chain->end(chain->arg, position, bad, missing, out_next);
+    const int rc = run->fetch_rc != 0 ? run->fetch_rc : chain->end(chain->arg, position, bad, missing, out_next);
+    run->fetch_rc = 0;
     if (rc == 1) {
         recovery_txns_free(&run->txns);
+        return rc;
     }
-    return rc;
+    return try_again(run, position, rc, out_next);
 }
 
 static int fetch(void *arg, uint64_t number)
 {
-    const struct log_chain *chain = ((struct replay_run *)arg)->replay->chain;
-    return chain->fetch(chain->arg, number);
+    struct replay_run *run = arg;
+    const struct log_chain *chain = run->replay->chain;
+    const int rc = chain->fetch(chain->arg, number);
+    if (rc != 0 && rc != -ENOENT && run->replay->follower != NULL) {
+        run->fetch_rc = rc;
+        return -ENOENT; /* for now: end_of_life waits */
+    }
+    return rc;
 }
 
 int store_replay_archive(struct store *store, struct archive_replay *replay)
 {
-    struct replay_run run = {
-        .store = store, .replay = replay, .txns = {.store = store}, .redo = store->control.redo_lsn};
+    struct replay_run run = {.store = store,
+                             .replay = replay,
+                             .txns = {.store = store},
+                             .redo = store->control.redo_lsn,
+                             .resumed = replay->end};
     run.chain = (struct log_chain){.fetch = fetch, .end = end_of_life, .arg = &run};
     run.reader = (struct log_reader_options){.dev = store->dev,
                                              .diag = store->diag,
@@ -190,17 +247,18 @@ int store_replay_archive(struct store *store, struct archive_replay *replay)
                                              .chain = &run.chain};
     memcpy(run.reader.store_id, store->control.store_id, sizeof run.reader.store_id);
     run.txns.reader = &run.reader;
+    run.txns.touched = replay->follower != NULL ? replay->follower->touched : NULL;
     run.checkpointed = run.redo;
     lsn_no end = 0;
     bool torn = false;
-    replay->end = run.redo;
+    replay->end = replay->end > run.redo ? replay->end : run.redo;
     int rc = log_read(&run.reader, replay_record, &run, &end, &torn);
     if (rc == 0) {
         replay->end = end > replay->end ? end : replay->end;
     }
     recovery_txns_free(&run.txns);
     store_sweep_dead(store, SWEEP_REDO);
-    return rc == STOP ? 0 : rc;
+    return rc == STOP || rc == STOPPED ? 0 : rc;
 }
 
 int store_replay_finish(struct store *store, lsn_no end, const uint8_t store_id[16], uint32_t timeline)

@@ -135,6 +135,7 @@ int recovery_txn_note(struct recovery_txns *txns, lsn_no position, const struct 
 
 struct replay {
     struct publish *publish;
+    struct txn_set *touched;
     txn_no number;
     bool skipped;
     bool done;
@@ -148,8 +149,12 @@ static int replay_record(void *arg, lsn_no position, const struct op_record *op)
         return 0;
     }
     replay->done = op->type == OP_COMMIT;
-    const int rc = publish_record(replay->publish, op);
+    int rc = publish_record(replay->publish, op);
     replay->skipped |= rc == 1;
+    if (rc >= 0 && replay->touched != NULL) {
+        const int set_rc = txn_set_add(replay->touched, op, false);
+        rc = set_rc != 0 ? set_rc : rc;
+    }
     if (rc < 0) {
         char text[512];
         struct store *store = replay->publish->store;
@@ -178,6 +183,18 @@ static int copy_orphans(struct publish *publish, const struct op_record *op)
     return 0;
 }
 
+/* Tables that were rewritten have other numbers: so their names lead elsewhere. */
+static int touch_renumbered(struct txn_set *touched, const struct store_changes *changes)
+{
+    int rc = 0;
+    for (size_t i = 0; i < changes->count && rc == 0; i++) {
+        const struct store_change *change = &changes->changes[i];
+        const struct op_bytes name = {.data = change->name, .size = change->name_size};
+        rc = change->kind == STORE_CHANGE_NAME ? txn_set_touch_name(touched, change->parent, name, INO_NONE) : 0;
+    }
+    return rc;
+}
+
 static void swap(struct publish *publish)
 {
     struct store *store = publish->store;
@@ -197,8 +214,13 @@ int recovery_txn_commit(struct recovery_txns *txns, lsn_no position, const struc
     if (txn == NULL) {
         return -EBADMSG;
     }
-    struct publish publish = {.store = store, .set = &txn->set, .time_ns = op->time_ns, .first_ino = op->ino};
-    struct replay replay = {.publish = &publish, .number = op->txn};
+    struct store_changes renumbered = {0};
+    struct publish publish = {.store = store,
+                              .set = &txn->set,
+                              .time_ns = op->time_ns,
+                              .first_ino = op->ino,
+                              .changes = txns->touched != NULL ? &renumbered : NULL};
+    struct replay replay = {.publish = &publish, .touched = txns->touched, .number = op->txn};
     int rc = copy_orphans(&publish, op);
     if (rc == 0) {
         rc = publish_begin(&publish);
@@ -209,10 +231,14 @@ int recovery_txn_commit(struct recovery_txns *txns, lsn_no position, const struc
     if (rc == 0) {
         rc = publish_renumber_all(&publish);
     }
+    if (rc == 0 && txns->touched != NULL) {
+        rc = touch_renumbered(txns->touched, &renumbered);
+    }
     if (rc == 0) {
         swap(&publish);
     }
     publish_end(&publish);
+    store_changes_free(&renumbered);
     forget(txns, txn);
     return rc == 0 && replay.skipped ? 1 : rc;
 }

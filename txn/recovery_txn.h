@@ -13,6 +13,7 @@ struct recovery_txns {
     struct store *store;
     const struct log_reader_options *reader; /* of the whole log */
     struct recovery_txn *by_number;          /* uthash */
+    struct txn_set *touched;                 /* what is replayed is added to it; NULL: nobody wants to know */
 };
 
 /* First pass: a record of a transaction. is_new: the checkpoint does not have it. */

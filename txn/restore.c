@@ -4,10 +4,12 @@
  * DIR/restore says what is being restored, and up to where, from before anything else is there until after all is done.
  */
 #include "txn/restore_int.h"
+#include "txn/standby.h"
 
 #include "base/plant.h"
 #include "txn/control_format.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -54,6 +56,9 @@ static void print_target(const struct restore_target *target, char *text, size_t
         break;
     case RESTORE_TXN:
         (void)snprintf(text, size, "txn %.255s", target->name);
+        break;
+    case RESTORE_STANDBY:
+        (void)snprintf(text, size, "standby");
         break;
     }
 }
@@ -250,6 +255,7 @@ static bool stops(void *arg, const struct op_record *op, bool *out_after)
                memcmp(op->name.data, target->name, op->name.size) == 0;
     case RESTORE_BASE:
     case RESTORE_END:
+    case RESTORE_STANDBY:
         break;
     }
     return false;
@@ -365,6 +371,25 @@ int restore_run(const struct restore_options *options, struct restore_result *ou
     }
     if (rc == 0) {
         *out_result = restore.result;
+    }
+    return rc;
+}
+
+int standby_place(const struct restore_options *options, uint32_t *out_segment_size)
+{
+    struct restore restore = {.options = options};
+    enum directory_state state = DIRECTORY_NEW;
+    assert(options->target.until == RESTORE_STANDBY);
+    int rc = take_directory(&restore, &state);
+    if (rc == 0 && state == DIRECTORY_DONE) {
+        rc = refuse(&restore, -EEXIST, "it was a standby, and is an ordinary store now: mount it");
+    } else if (rc == 0 && state == DIRECTORY_NEW && options->base == NULL) {
+        rc = refuse(&restore, -ENODATA, "there is no standby yet: --base BASE says what it begins with");
+    } else if (rc == 0 && state == DIRECTORY_NEW) {
+        rc = place_base(&restore);
+    }
+    if (rc == 0) {
+        *out_segment_size = restore.segment_size;
     }
     return rc;
 }

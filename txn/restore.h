@@ -17,11 +17,12 @@
 #include "txn/base.h"
 
 enum restore_until {
-    RESTORE_BASE, /* the base's own state: no archive is read */
-    RESTORE_END,  /* as far as the archive goes */
-    RESTORE_TIME, /* all that is not later */
-    RESTORE_LSN,  /* the record at that position is the last one */
-    RESTORE_TXN,  /* just behind the first commit of that name */
+    RESTORE_BASE,    /* the base's own state: no archive is read */
+    RESTORE_END,     /* as far as the archive goes */
+    RESTORE_TIME,    /* all that is not later */
+    RESTORE_LSN,     /* the record at that position is the last one */
+    RESTORE_TXN,     /* just behind the first commit of that name */
+    RESTORE_STANDBY, /* on and on (txn/standby.h) */
 };
 
 struct restore_target {

@@ -17,6 +17,8 @@ struct restore_source {
     struct log_reader_options reader; /* of DIR */
     uint32_t timeline, segment_size;
     uint64_t lost_number; /* the last segment that came from lost_dir */
+    bool follows;         /* what is missing may come still */
+    lsn_no suspect; /* a position at which later segments are there, but not the next one; once is no damage then */
     struct log_chain chain;
 };
 
@@ -35,7 +37,18 @@ int restore_base(const struct restore_options *options, struct base_header *out_
 int restore_write_file(struct io_device *dev, const char *dir, const char *name, const char *text) WARN_UNUSED;
 
 /* ---- recovery_archive.c ---- */
+/* Who goes on where the archive ends, for the time being (txn/standby.c). All are called between two groups, by the thread that replays, with no
+ * lock held. */
+struct archive_follower {
+    struct txn_set *touched; /* gets all that is replayed */
+    /* All that stands before the position is done. *out_checkpoint: a checkpoint is wanted; *out_stop: that is enough. */
+    int (*came)(void *arg, lsn_no position, int64_t time_ns, bool *out_checkpoint, bool *out_stop);
+    /* Nothing more is there (rc 0), or something is in the way of what is (negative; it was said). False: that is the end. */
+    bool (*wait)(void *arg, lsn_no position, int rc);
+    void *arg;
+};
 struct archive_replay {
+    const struct archive_follower *follower; /* NULL: none */
     const struct log_chain *chain;
     /* Is it the first one that is not to be replayed (*out_after false), or the last one that is (true)? */
     bool (*stops)(void *arg, const struct op_record *op, bool *out_after);
@@ -45,7 +58,7 @@ struct archive_replay {
     struct restore_progress *progress; /* may be NULL */
     /* set: */
     uint64_t records;
-    lsn_no end;      /* of the first one that was not replayed */
+    lsn_no end;      /* of the first one that was not replayed; where to go on, in a further call */
     int64_t time_ns; /* of the last one that was */
     bool stopped;    /* else the chain ended */
 };

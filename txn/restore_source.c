@@ -87,6 +87,15 @@ static int check_segment(struct restore_source *source, uint64_t number, const c
                : rc;
 }
 
+/* What was brought, and is no good: it is looked for again. */
+static void discard(const struct restore_source *source, uint64_t number)
+{
+    char path[LOG_PATH_SIZE];
+    log_segment_path(source->dir, number, path);
+    const int rc = source->follows ? io_unlink(source->dev, path) : 0;
+    (void)rc; /* then it is found again, and said again */
+}
+
 static int fetch(void *arg, uint64_t number)
 {
     struct restore_source *source = arg;
@@ -98,7 +107,14 @@ static int fetch(void *arg, uint64_t number)
     if (rc == -ENOENT) {
         rc = get_from_lost(source, number, path);
     }
-    return rc == 0 ? check_segment(source, number, name) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_segment(source, number, name);
+    if (rc != 0) {
+        discard(source, number);
+    }
+    return rc;
 }
 
 /* ---- where the chain goes on ---- */
@@ -127,6 +143,17 @@ static int has_later(struct restore_source *source, uint64_t number, bool *out_f
     const char *dir = source->archive->dir;
     const int rc = dir != NULL ? io_list_dir(source->dev, dir, look_for_later, &later) : 0;
     *out_found = later.found;
+    return rc;
+}
+
+/* The same of one that is not there; for who follows only when it is so for the second time: all of them may have come since it was looked for. */
+static int looks_missing(struct restore_source *source, uint64_t number, lsn_no position, bool *out_later)
+{
+    bool later = false;
+    const int rc = has_later(source, number, &later);
+    const bool again = !source->follows || source->suspect == position;
+    source->suspect = later ? position : source->suspect;
+    *out_later = later && again;
     return rc;
 }
 
@@ -209,7 +236,15 @@ static int go_to(struct restore_source *source, uint64_t number, lsn_no end, lsn
     struct log_segment_info info;
     char name[ARCHIVE_NAME_SIZE];
     archive_segment_name(name, source->timeline, number);
+    bool later = false;
     int rc = fetch(source, number);
+    if (rc == -ENOENT && source->follows) {
+        rc = looks_missing(source, number, end, &later);
+        if (rc != 0 || !later) {
+            return rc; /* it comes next */
+        }
+        rc = -ENOENT;
+    }
     if (rc == -ENOENT) {
         return damaged(source, name, "it is missing");
     }
@@ -236,6 +271,7 @@ static int bad_at(struct restore_source *source, lsn_no position, const char *wh
 /* What should be at `bad` is not. */
 static int broken_at(struct restore_source *source, lsn_no bad, bool missing)
 {
+    discard(source, bad / source->segment_size);
     return bad_at(source, bad,
                   missing ? "the segment is missing" : "no batch is here, but the log went on: it is damaged");
 }
@@ -247,7 +283,7 @@ static int end_of_archive(struct restore_source *source, lsn_no position, lsn_no
     struct io_stat stat;
     const uint64_t number = position / source->segment_size;
     bool later = false;
-    int rc = has_later(source, missing ? bad / source->segment_size : number, &later);
+    int rc = looks_missing(source, missing ? bad / source->segment_size : number, bad, &later);
     if (rc != 0 || later) {
         return rc != 0 ? rc : broken_at(source, bad, missing);
     }

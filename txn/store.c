@@ -392,7 +392,9 @@ static int take_control(struct store *store, const struct store_options *options
     }
     rc = rc == 0 ? read_control(store) : rc; /* again: now nobody else changes it */
     if (rc == 0 && store->control.restoring && !options->restoring) {
-        diag_log(store->diag, DIAG_ERROR, "%s: a restore into it was not finished: give the same 'tblfs restore' again",
+        diag_log(store->diag, DIAG_ERROR,
+                 "%s: it is a standby, or a restore into it was not finished: give the same 'tblfs standby' or 'tblfs "
+                 "restore' again",
                  store->dir);
         return -EUCLEAN;
     }

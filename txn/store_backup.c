@@ -34,6 +34,10 @@ static void fill_header(struct store_backup *backup)
 
 int store_backup_begin(struct store *store, struct store_backup **out_backup)
 {
+    if (atomic_load(&store->following)) {
+        diag_log(store->diag, DIAG_ERROR, "%s: a standby: bases are taken of its primary", store->dir);
+        return -EROFS;
+    }
     struct store_backup *backup = calloc(1, sizeof *backup);
     if (backup == NULL) {
         return -ENOMEM;

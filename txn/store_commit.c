@@ -149,7 +149,7 @@ static int swap(struct commit *commit)
     publish_swap_locked(publish);
     for (const struct txn_inode *inode = publish->set->inodes; inode != NULL; inode = inode->hh.next) {
         if (!inode->created && inode->twin != INO_NONE) {
-            store_file_replace(store, inode->ino, inode->twin, publish->old);
+            store_file_replace(store, live, inode->ino, inode->twin, publish->old);
         }
     }
     atomic_fetch_add(&store->changes, 1);
@@ -287,9 +287,7 @@ static void wait_for_readers(struct commit *commit)
                                       ? store_file_find(commit->store, store_live(commit->store), inode->ino)
                                       : NULL;
         if (file != NULL) {
-            rwlock_lock_exclusive(&file->lock);
-            rwlock_unlock_exclusive(&file->lock);
-            store_file_settle(file);
+            store_file_wait_for_readers(file);
             store_file_close(file);
         }
     }

@@ -110,7 +110,7 @@ static size_t choose_piece(struct store *store)
 int store_compact_begin(struct store_file *file, struct store_compact **out_compact)
 {
     struct store *store = file->store;
-    int rc = store_check_writable(store);
+    int rc = store_check_takes_changes(store);
     if (rc == 0 && file->view != store_live(store)) {
         rc = -EINVAL;
     }
@@ -203,7 +203,7 @@ static int fork_for_epoch(struct store_compact *compact)
 static int start(struct store_compact *compact)
 {
     struct store *store = compact->store;
-    int rc = store_check_writable(store);
+    int rc = store_check_takes_changes(store);
     if (rc == 0) {
         rc = store_ceilings_ensure(store, 0);
     }

@@ -591,7 +591,7 @@ int store_allocate(struct store_file *file, uint64_t offset, uint64_t size, unsi
     if (offset > CONTENT_MAX_BYTES || size > CONTENT_MAX_BYTES - offset) {
         return -EFBIG;
     }
-    int rc = store_check_writable(file->store);
+    int rc = store_check_takes_changes(file->store);
     if (rc == 0 && (mode & (STORE_ALLOCATE_PUNCH | STORE_ALLOCATE_ZERO)) != 0) {
         const struct content_change change = {.file = file, .type = OP_PUNCH, .offset = offset, .size = size};
         rc = change_run(&change);

@@ -227,7 +227,7 @@ struct store_file *store_file_find(struct store *store, struct view *view, ino_n
     return file;
 }
 
-void store_file_replace(struct store *store, ino_no ino, ino_no new_ino, struct old_version *old)
+void store_file_replace(struct store *store, struct view *view, ino_no ino, ino_no new_ino, struct old_version *old)
 {
     mutex_lock(&store->files_lock);
     for (struct store_file *earlier = store->replaced; earlier != NULL; earlier = earlier->next_replaced) {
@@ -235,7 +235,7 @@ void store_file_replace(struct store *store, ino_no ino, ino_no new_ino, struct 
             earlier->replaced_by = new_ino;
         }
     }
-    struct store_file *file = find_locked(store, store_live(store), ino);
+    struct store_file *file = find_locked(store, view, ino);
     if (file != NULL) {
         atomic_fetch_add(&old->refs, 1);
         file->replaced_by = new_ino;
@@ -246,6 +246,37 @@ void store_file_replace(struct store *store, ino_no ino, ino_no new_ino, struct 
         atomic_store(&file->replaced, true);
     }
     mutex_unlock(&store->files_lock);
+}
+
+int store_files_list(struct store *store, const struct view *view, struct store_file ***out_files, size_t *out_count)
+{
+    rwlock_assert_held_exclusive(&view->catalog_lock); /* nobody opens one more */
+    size_t count = 0;
+    mutex_lock(&store->files_lock);
+    struct store_file **files = malloc((store->open_files + 1) * sizeof files[0]);
+    for (size_t i = 0; i < STORE_FILE_BUCKETS && files != NULL; i++) {
+        for (struct store_file *file = store->files[i]; file != NULL; file = file->next) {
+            if (file->view == view) {
+                file->refs++;
+                files[count++] = file;
+            }
+        }
+    }
+    mutex_unlock(&store->files_lock);
+    if (files == NULL) {
+        return -ENOMEM;
+    }
+    *out_files = files;
+    *out_count = count;
+    return 0;
+}
+
+void store_file_wait_for_readers(struct store_file *file)
+{
+    lock_assert_none_held();
+    rwlock_lock_exclusive(&file->lock);
+    rwlock_unlock_exclusive(&file->lock);
+    store_file_settle(file);
 }
 
 bool store_file_is_open(struct store *store, struct view *view, ino_no ino)

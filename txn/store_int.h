@@ -112,6 +112,7 @@ struct store {
     struct store_progress *progress; /* of opening; NULL: nobody watches */
     bool replay_is_whole;            /* a table that cannot be read ends the replay, instead of being marked damaged */
     bool recovering;                 /* the log is being replayed: nothing is logged, orphans may be opened */
+    _Atomic bool following; /* an archive is replayed beside readers (txn/standby.h): nobody else changes anything */
 
     rel_no first_rel; /* of this life */
     _Atomic rel_no next_rel;
@@ -302,6 +303,8 @@ bool op_wants_retry(struct store *store, int *inout_rc, struct op_retry *retry);
 int64_t store_now_ns(struct store *store);
 /* -EROFS when the store takes no changes. */
 int store_check_writable(const struct store *store) WARN_UNUSED;
+/* The same for what a user asks for: a standby takes no changes but those that it replays. */
+int store_check_takes_changes(const struct store *store) WARN_UNUSED;
 /* Something that must not fail failed: from here on the store is read-only. Keeps the first reason (a string literal).
  */
 void store_fail(struct store *store, const char *reason, int rc);
@@ -330,8 +333,13 @@ void store_file_ref(struct store_file *file);
 /* An open file of the inode, with a reference; NULL: there is none. */
 struct store_file *store_file_find(struct store *store, struct view *view, ino_no ino);
 /* A commit replaced the table: if it is open, its file shows the old version from here on (and has a reference to it). Those that it
- * had replaced itself learn its successor. The catalog lock of the live view is held exclusively. */
-void store_file_replace(struct store *store, ino_no ino, ino_no new_ino, struct old_version *old);
+ * had replaced itself learn its successor. The catalog lock of the view is held exclusively. */
+void store_file_replace(struct store *store, struct view *view, ino_no ino, ino_no new_ino, struct old_version *old);
+/* Open files of the view, each with a reference; *out_files is malloc'd. The view's catalog lock is held exclusively. -ENOMEM. */
+int store_files_list(struct store *store, const struct view *view, struct store_file ***out_files,
+                     size_t *out_count) WARN_UNUSED;
+/* Whoever reads what the file showed before is through; of a replaced table it pins what it shows, and the old version may go. No lock held. */
+void store_file_wait_for_readers(struct store_file *file);
 /* A file of a replaced table pins the blocks that it shows, instead of the whole old tree. What cannot be had (memory, a page) leaves it as it
  * is. No lock held. */
 void store_file_settle(struct store_file *file);

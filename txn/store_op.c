@@ -32,6 +32,11 @@ int store_check_writable(const struct store *store)
     return store->read_only || failed ? -EROFS : 0;
 }
 
+int store_check_takes_changes(const struct store *store)
+{
+    return atomic_load(&store->following) ? -EROFS : store_check_writable(store);
+}
+
 void store_fail(struct store *store, const char *reason, int rc)
 {
     const char *none = NULL;
@@ -80,7 +85,8 @@ static void set_owner(struct op_run *run)
 static int check_before(const struct op_run *run)
 {
     struct store *store = run->store;
-    int rc = store_check_writable(store);
+    const bool replays = run->replay != NULL || run->publish != NULL; /* or closes a transaction */
+    int rc = replays ? store_check_writable(store) : store_check_takes_changes(store);
     if (rc == 0) {
         rc = store_ceilings_ensure(store, 0);
     }

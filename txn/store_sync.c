@@ -25,7 +25,7 @@ struct sync_request {
 
 int store_sync(struct store *store)
 {
-    if (store->read_only) {
+    if (store->read_only || store->log == NULL) {
         return 0;
     }
     const int rc = log_sync_all(store->log);

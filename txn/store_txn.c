@@ -86,7 +86,7 @@ static int fork_base(struct store_txn *txn)
 
 int store_txn_begin(struct store *store, const struct store_txn_options *options, struct store_txn **out_txn)
 {
-    int rc = store_check_writable(store);
+    int rc = store_check_takes_changes(store);
     if (rc == 0) {
         rc = store_ceilings_ensure(store, 0);
     }
@@ -362,6 +362,8 @@ static const char *holder_kind_name(enum holder_kind kind)
         return STORE_HOLDER_OPEN_FILE;
     case HOLDER_COMPACTION:
         return "compaction";
+    case HOLDER_STANDBY:
+        return "standby";
     case HOLDER_MAP:
     default:
         return "map";

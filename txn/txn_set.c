@@ -99,7 +99,7 @@ struct txn_name *txn_set_find_name(const struct txn_set *set, ino_no parent, str
     return found;
 }
 
-static int touch_name(struct txn_set *set, ino_no parent, struct op_bytes name, ino_no made_dir)
+int txn_set_touch_name(struct txn_set *set, ino_no parent, struct op_bytes name, ino_no made_dir)
 {
     struct txn_name *found = txn_set_find_name(set, parent, name);
     if (found == NULL) {
@@ -143,7 +143,7 @@ static int add_create(struct txn_set *set, const struct op_record *op)
         return -ENOMEM;
     }
     inode->created = true;
-    return touch_name(set, op->parent, op->name, is_dir_mode(op->mode) ? op->ino : INO_NONE);
+    return txn_set_touch_name(set, op->parent, op->name, is_dir_mode(op->mode) ? op->ino : INO_NONE);
 }
 
 static int add_rename(struct txn_set *set, const struct op_record *op)
@@ -157,8 +157,8 @@ static int add_rename(struct txn_set *set, const struct op_record *op)
     other->attr = true;
     inode->moved |= op->parent != op->parent2;
     other->moved |= op->parent != op->parent2 && (op->flags & OP_RENAME_EXCHANGE) != 0;
-    const int rc = touch_name(set, op->parent, op->name, INO_NONE);
-    return rc != 0 ? rc : touch_name(set, op->parent2, op->name2, INO_NONE);
+    const int rc = txn_set_touch_name(set, op->parent, op->name, INO_NONE);
+    return rc != 0 ? rc : txn_set_touch_name(set, op->parent2, op->name2, INO_NONE);
 }
 
 static int add_content(struct txn_set *set, const struct op_record *op)
@@ -194,7 +194,7 @@ static int add_touched(struct txn_set *set, const struct op_record *op)
     case OP_UNLINK:
     case OP_RMDIR:
         rc = touch_attr(set, op->ino);
-        return rc != 0 ? rc : touch_name(set, op->parent, op->name, INO_NONE);
+        return rc != 0 ? rc : txn_set_touch_name(set, op->parent, op->name, INO_NONE);
     case OP_RENAME:
         return add_rename(set, op);
     case OP_SETATTR:

@@ -47,6 +47,8 @@ void txn_set_free(struct txn_set *set);
 /* Adds what an operation touches, and the operation to the list if it belongs there. -ENOMEM: the set may have too much in it, never too
  * little. -EBADMSG: a record that holds others is not well-formed. */
 int txn_set_add(struct txn_set *set, const struct op_record *op, bool with_list) WARN_UNUSED;
+/* A name on its own. made_dir: the directory that was made under it, or INO_NONE. -ENOMEM. */
+int txn_set_touch_name(struct txn_set *set, ino_no parent, struct op_bytes name, ino_no made_dir) WARN_UNUSED;
 struct txn_inode *txn_set_find_inode(const struct txn_set *set, ino_no ino);
 struct txn_name *txn_set_find_name(const struct txn_set *set, ino_no parent, struct op_bytes name);
 ino_no txn_name_parent(const struct txn_name *name);

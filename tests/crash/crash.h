@@ -38,6 +38,8 @@ void crash_diag_init(struct crash_diag *diag);
 /* Of names, attributes, contents, link targets and extended attributes of the live tree and of each named snapshot. 0 or
  * negative errno. */
 int crash_fingerprint(struct store *store, uint64_t *out_fingerprint);
+/* The same, with another view instead of the live tree. */
+int crash_fingerprint_view(struct store *store, struct view *view, uint64_t *out_fingerprint);
 
 /* ---- lives ---- */
 

@@ -184,10 +184,10 @@ static int mix_snapshots(struct walk *walk)
     return rc;
 }
 
-int crash_fingerprint(struct store *store, uint64_t *out_fingerprint)
+int crash_fingerprint_view(struct store *store, struct view *view, uint64_t *out_fingerprint)
 {
     struct walk walk = {.store = store, .bytes = malloc(READ_BYTES)};
-    int rc = walk.bytes != NULL ? mix_view(&walk, store_live(store)) : -ENOMEM;
+    int rc = walk.bytes != NULL ? mix_view(&walk, view) : -ENOMEM;
     if (rc == 0) {
         rc = mix_snapshots(&walk);
     }
@@ -195,6 +195,11 @@ int crash_fingerprint(struct store *store, uint64_t *out_fingerprint)
     free(walk.bytes);
     *out_fingerprint = walk.hash;
     return rc;
+}
+
+int crash_fingerprint(struct store *store, uint64_t *out_fingerprint)
+{
+    return crash_fingerprint_view(store, store_live(store), out_fingerprint);
 }
 
 /* ---- diagnostics ---- */

@@ -5,7 +5,7 @@
  *
  * SEED replays a life; with LONG=1 there are more lives and more targets.
  */
-#include "tests/crash/crash.h"
+#include "tests/crash/history.h"
 #include "txn/control.h"
 #include "txn/restore.h"
 
@@ -21,157 +21,8 @@
 
 #include <cmocka.h>
 
-#define TEST_NAME   "crash/test_restore"
-#define OPERATIONS  260u
-#define ARCHIVE_DIR "/archive"
-#define BASE_DIR    "/base"
-#define NEW_DIR     "/new"
-
-/* After an operation. */
-struct moment {
-    int64_t time_ns;
-    lsn_no lsn;    /* the last record is not behind it */
-    char name[32]; /* of the commit that it was; "": it was none */
-};
-
-struct history {
-    struct life life;
-    struct mem_device *mem;
-    struct archive_dir archive;
-    struct archive_target target;
-    struct test_random random;
-    struct moment moments[OPERATIONS + 2]; /* [n]: after operation n */
-    uint64_t base_op;
-    uint64_t seed;
-};
-
-static _Noreturn void fail_seed(const struct history *history, const char *fmt, ...) PRINTF_LIKE(2, 3);
-
-static _Noreturn void fail_seed(const struct history *history, const char *fmt, ...)
-{
-    va_list args;
-    fprintf(stderr, "seed %" PRIu64 ": ", history->seed);
-    va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
-    va_end(args);
-    fprintf(stderr, "\nreplay with: make check TEST=" TEST_NAME " SEED=%" PRIu64 "\n", history->seed);
-    fail();
-    abort();
-}
-
-static void must(const struct history *history, int rc, const char *what)
-{
-    if (rc != 0) {
-        fail_seed(history, "%s answers %d (%s)", what, rc, strerror(-rc));
-    }
-}
-
-/* ---- the life ---- */
-
-static int last_commit(void *arg, const struct store_commit *commit)
-{
-    struct moment *moment = arg;
-    (void)snprintf(moment->name, sizeof moment->name, "%s", commit->name);
-    return 0;
-}
-
-static void note_moment(struct history *history, uint64_t commits_before)
-{
-    struct life *life = &history->life;
-    struct moment *moment = &history->moments[life->op];
-    struct store_stats stats;
-    store_get_stats(life->store, &stats);
-    moment->lsn = stats.log.end - 1;
-    moment->time_ns = (int64_t)io_realtime_ns(life->dev);
-    if (life->commits != commits_before) {
-        must(history, store_each_commit(life->store, last_commit, moment), "store_each_commit");
-    }
-}
-
-static void operate(struct history *history)
-{
-    struct life *life = &history->life;
-    const uint64_t commits = life->commits;
-    if (!life_operate(life)) {
-        fail_seed(history, "operation %" PRIu64 " (%s): the tree cannot be read", life->op, life->note);
-    }
-    note_moment(history, commits);
-    if (test_random_chance(&history->random, 10)) {
-        mem_device_advance_ns(history->mem, test_random_below(&history->random, 50000000));
-        store_step(life->store);
-    }
-    if (!life->stays_open && test_random_chance(&history->random, 2)) {
-        life_abandon(life);
-        must(history, life_open(life), "opening after a kill");
-    }
-}
-
-/* The base is copied behind some more operations, which drop and reuse what they can. */
-static void take_base(struct history *history)
-{
-    struct life *life = &history->life;
-    struct store_backup *backup = NULL;
-    struct base_dir_sink files;
-    struct base_sink sink;
-    history->base_op = life->op;
-    must(history, store_backup_begin(life->store, &backup), "store_backup_begin");
-    life->stays_open = true;
-    for (unsigned i = 0; i < 40; i++) {
-        operate(history);
-    }
-    must(history, store_checkpoint(life->store), "store_checkpoint");
-    must(history, base_dir_sink_init(&files, life->dev, BASE_DIR, &sink), "base_dir_sink_init");
-    const struct base_copy_options options = {.dev = life->dev,
-                                              .diag = &life->diag.diag,
-                                              .dir = CRASH_DIR,
-                                              .header = store_backup_header(backup),
-                                              .sink = &sink};
-    must(history, base_copy(&options), "base_copy");
-    base_dir_sink_destroy(&files);
-    store_backup_end(backup);
-    life->stays_open = false;
-}
-
-static void live(struct history *history)
-{
-    struct life *life = &history->life;
-    must(history, life_begin(life), "life_begin");
-    note_moment(history, life->commits);
-    const uint64_t base_at = test_random_range(&history->random, 20, OPERATIONS / 2);
-    while (life->op < OPERATIONS) {
-        operate(history);
-        if (life->op == base_at) {
-            take_base(history);
-        }
-    }
-    must(history, life_close(life), "life_close");
-    must(history, life_open(life), "opening again"); /* what the close could not archive is archived now */
-    store_step(life->store);
-    must(history, life_close(life), "life_close");
-    assert_int_equal(atomic_load(&life->diag.diag.damage_count), 0);
-}
-
-static void history_init(struct history *history, uint64_t seed)
-{
-    memset(history, 0, sizeof *history);
-    history->seed = seed;
-    test_random_init(&history->random, seed * 7 + 1);
-    history->mem = life_mkfs(seed);
-    life_init(&history->life, mem_device_io(history->mem), seed, OPERATIONS + 1);
-    history->archive =
-        (struct archive_dir){.dev = mem_device_io(history->mem), .diag = &history->life.diag.diag, .dir = ARCHIVE_DIR};
-    history->target = (struct archive_target){.put = archive_dir_put, .arg = &history->archive};
-    history->life.archive = &history->target;
-    history->life.transactions = true;
-    history->life.bulk = seed % 2 == 0;
-    assert_int_equal(io_make_dir(mem_device_io(history->mem), ARCHIVE_DIR), 0);
-}
-
-static void history_free(struct history *history)
-{
-    life_free(&history->life);
-    mem_device_destroy(history->mem);
-}
+#define TEST_NAME "crash/test_restore"
+#define NEW_DIR   "/new"
 
 /* ---- restores ---- */
 
@@ -190,14 +41,14 @@ static void attempt_init(struct attempt *attempt, const struct history *history,
     attempt->mem = mem_device_clone(history->mem);
     crash_diag_init(&attempt->diag);
     struct io_device *dev = mem_device_io(attempt->mem);
-    attempt->archive = (struct archive_dir){.dev = dev, .diag = &attempt->diag.diag, .dir = ARCHIVE_DIR};
-    attempt->files = (struct restore_archive){.get = archive_dir_get, .arg = &attempt->archive, .dir = ARCHIVE_DIR};
-    attempt->base = (struct base_source){.dev = dev, .dir = BASE_DIR};
+    attempt->archive = (struct archive_dir){.dev = dev, .diag = &attempt->diag.diag, .dir = HISTORY_ARCHIVE};
+    attempt->files = (struct restore_archive){.get = archive_dir_get, .arg = &attempt->archive, .dir = HISTORY_ARCHIVE};
+    attempt->base = (struct base_source){.dev = dev, .dir = HISTORY_BASE};
     attempt->options = (struct restore_options){.dev = dev,
                                                 .diag = &attempt->diag.diag,
                                                 .dir = NEW_DIR,
                                                 .base = &attempt->base,
-                                                .base_name = BASE_DIR,
+                                                .base_name = HISTORY_BASE,
                                                 .archive = target.until == RESTORE_BASE ? NULL : &attempt->files,
                                                 .target = target,
                                                 .cache_size_bytes = UINT64_C(16) << 20,
@@ -219,7 +70,7 @@ static _Noreturn void fail_attempt(const struct history *history, const struct a
     for (unsigned i = 0; i < ARRAY_COUNT(attempt->diag.lines); i++) {
         fprintf(stderr, "  %s\n", attempt->diag.lines[(attempt->diag.next + i) % ARRAY_COUNT(attempt->diag.lines)]);
     }
-    fail_seed(history, "%s: %s: %d", print_attempt(attempt, text), what, rc);
+    history_fail(history, "%s: %s: %d", print_attempt(attempt, text), what, rc);
 }
 
 /* Opens what was restored, and looks at it: is it the state behind that operation? */
@@ -278,11 +129,11 @@ static struct restore_target draw_target(struct history *history, uint64_t op)
 static void restore_to_random_moments(struct history *history, unsigned targets)
 {
     for (unsigned i = 0; i < targets; i++) {
-        const uint64_t op = test_random_range(&history->random, history->base_op, OPERATIONS);
+        const uint64_t op = test_random_range(&history->random, history->base_op, HISTORY_OPERATIONS);
         restore_to(history, op, draw_target(history, op));
     }
     restore_to(history, history->base_op, (struct restore_target){.until = RESTORE_BASE});
-    restore_to(history, OPERATIONS, (struct restore_target){.until = RESTORE_END});
+    restore_to(history, HISTORY_OPERATIONS, (struct restore_target){.until = RESTORE_END});
 }
 
 static void restored_tree_is_that_of_any_moment(void **state)
@@ -292,8 +143,8 @@ static void restored_tree_is_that_of_any_moment(void **state)
     const unsigned lives = test_is_long() ? 20 : 3;
     for (unsigned i = 0; i < lives; i++) {
         struct history history;
-        history_init(&history, seed + i * UINT64_C(1000003));
-        live(&history);
+        history_init(&history, TEST_NAME, seed + i * UINT64_C(1000003));
+        history_live(&history);
         restore_to_random_moments(&history, test_is_long() ? 20 : 8);
         history_free(&history);
     }
@@ -326,11 +177,11 @@ static void interrupted_restore_goes_on(void **state)
 {
     (void)state;
     struct history history;
-    history_init(&history, test_seed(TEST_NAME) + 17);
-    live(&history);
+    history_init(&history, TEST_NAME, test_seed(TEST_NAME) + 17);
+    history_live(&history);
     unsigned interruptions = 0;
     for (unsigned i = 0; i < (test_is_long() ? 20u : 4u); i++) {
-        const uint64_t op = test_random_range(&history.random, history.base_op, OPERATIONS);
+        const uint64_t op = test_random_range(&history.random, history.base_op, HISTORY_OPERATIONS);
         struct attempt attempt;
         struct restore_result result;
         attempt_init(&attempt, &history, draw_target(&history, op));
@@ -370,10 +221,10 @@ static void what_cannot_be_reached_is_refused(void **state)
 {
     (void)state;
     struct history history;
-    history_init(&history, test_seed(TEST_NAME) + 18);
-    live(&history);
+    history_init(&history, TEST_NAME, test_seed(TEST_NAME) + 18);
+    history_live(&history);
     const struct moment *before = &history.moments[history.base_op - 10];
-    const struct moment *last = &history.moments[OPERATIONS];
+    const struct moment *last = &history.moments[HISTORY_OPERATIONS];
     expect_new(&history, (struct restore_target){.until = RESTORE_LSN, .lsn = 1}, -ERANGE, "lies before the base");
     expect_new(&history, (struct restore_target){.until = RESTORE_TIME, .time_ns = before->time_ns}, -ERANGE,
                "lies before the base");
@@ -391,14 +242,14 @@ static void directory_of_another_is_left_alone(void **state)
     struct attempt attempt;
     struct restore_result result;
     struct io_device *dev;
-    history_init(&history, test_seed(TEST_NAME) + 19);
-    live(&history);
+    history_init(&history, TEST_NAME, test_seed(TEST_NAME) + 19);
+    history_live(&history);
     const struct restore_target end = {.until = RESTORE_END};
     attempt_init(&attempt, &history, end);
     dev = attempt.options.dev;
     attempt.options.dir = CRASH_DIR;
     expect(&history, &attempt, -EEXIST, "there is a tblfs data directory already");
-    attempt.options.dir = ARCHIVE_DIR;
+    attempt.options.dir = HISTORY_ARCHIVE;
     expect(&history, &attempt, -ENOTEMPTY, "not empty");
     attempt.options.dir = NEW_DIR;
     mem_device_fail(attempt.mem, MEM_CALL_LOCK, 1, EIO, false); /* behind the base, before the replay */
@@ -412,7 +263,7 @@ static void directory_of_another_is_left_alone(void **state)
     attempt.options.target = end;
     assert_int_equal(restore_run(&attempt.options, &result), 0);
     assert_true(result.resumed);
-    look_at_restored(&history, &attempt, OPERATIONS);
+    look_at_restored(&history, &attempt, HISTORY_OPERATIONS);
     mem_device_destroy(attempt.mem);
     history_free(&history);
 }
@@ -444,7 +295,7 @@ static void list_needed(struct history *history, struct names *names)
 {
     struct names all = {.count = 0};
     char first[ARCHIVE_NAME_SIZE];
-    must(history, io_list_dir(history->life.dev, ARCHIVE_DIR, note_name, &all), "listing the archive");
+    history_must(history, io_list_dir(history->life.dev, HISTORY_ARCHIVE, note_name, &all), "listing the archive");
     archive_segment_name(
         first, 1, history->moments[history->base_op].lsn / CRASH_SEGMENT_SIZE + 2); /* it may be left before the base */
     qsort(all.names, all.count, sizeof all.names[0], compare_names);
@@ -462,8 +313,8 @@ static void damaged_archive_is_refused_by_name(void **state)
     (void)state;
     struct history history;
     struct names names;
-    history_init(&history, test_seed(TEST_NAME) + 20);
-    live(&history);
+    history_init(&history, TEST_NAME, test_seed(TEST_NAME) + 20);
+    history_live(&history);
     list_needed(&history, &names);
     assert_true(names.count > 4);
     unsigned found = 0;
@@ -476,10 +327,10 @@ static void damaged_archive_is_refused_by_name(void **state)
         size_t run = 0;
         struct io_stat stat;
         attempt_init(&attempt, &history, (struct restore_target){.until = RESTORE_END});
-        (void)snprintf(path, sizeof path, ARCHIVE_DIR "/%s", name);
-        must(&history, io_stat(attempt.options.dev, path, &stat), "stat of a segment");
+        (void)snprintf(path, sizeof path, HISTORY_ARCHIVE "/%s", name);
+        history_must(&history, io_stat(attempt.options.dev, path, &stat), "stat of a segment");
         if (i % 4 == 0) {
-            must(&history, io_unlink(attempt.options.dev, path), "unlink of a segment");
+            history_must(&history, io_unlink(attempt.options.dev, path), "unlink of a segment");
             expect(&history, &attempt, -EIO, "missing");
         } else {
             uint8_t *byte =
@@ -487,7 +338,7 @@ static void damaged_archive_is_refused_by_name(void **state)
             assert_non_null(byte);
             *byte ^= (uint8_t)(1u << test_random_below(&history.random, 8));
             if (restore_run(&attempt.options, &result) == 0) {
-                look_at_restored(&history, &attempt, OPERATIONS);
+                look_at_restored(&history, &attempt, HISTORY_OPERATIONS);
             } else {
                 found++;
                 bool named = false;
@@ -514,29 +365,29 @@ static void archive_and_log_of_a_killed_store_have_all(void **state)
     struct history history;
     struct attempt attempt;
     struct restore_result result;
-    history_init(&history, test_seed(TEST_NAME) + 21);
+    history_init(&history, TEST_NAME, test_seed(TEST_NAME) + 21);
     struct life *life = &history.life;
-    must(&history, life_begin(life), "life_begin");
-    note_moment(&history, 0);
-    while (life->op < OPERATIONS - 50) {
-        operate(&history);
+    history_must(&history, life_begin(life), "life_begin");
+    history_note_moment(&history, 0);
+    while (life->op < HISTORY_OPERATIONS - 50) {
+        history_operate(&history);
         if (life->op == 30) {
-            take_base(&history);
+            history_take_base(&history);
         }
     }
     history.archive.dir = "/nowhere"; /* from here on it cannot be reached */
-    while (life->op < OPERATIONS) {
-        operate(&history);
+    while (life->op < HISTORY_OPERATIONS) {
+        history_operate(&history);
     }
     life_abandon(life);
     attempt_init(&attempt, &history, (struct restore_target){.until = RESTORE_END});
-    attempt.archive.dir = ARCHIVE_DIR;
+    attempt.archive.dir = HISTORY_ARCHIVE;
     attempt.files.lost_dir = CRASH_DIR;
     const int rc = restore_run(&attempt.options, &result);
     if (rc != 0) {
         fail_attempt(&history, &attempt, "restore_run", rc);
     }
-    look_at_restored(&history, &attempt, OPERATIONS);
+    look_at_restored(&history, &attempt, HISTORY_OPERATIONS);
     mem_device_destroy(attempt.mem);
     history_free(&history);
 }
