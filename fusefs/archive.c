@@ -83,6 +83,25 @@ static void wait_for_end(const struct archive_command *command, pid_t pid, const
         (void)close(pidfd);
 }
 
+/* 0: it exited, *out_how says how. */
+static int run(const struct archive_command *command, const char *path, const char *name, int *out_how)
+{
+    char *text = archive_command_text(command->command, path, name);
+    pid_t pid = 0;
+    if (text == NULL)
+        return -ENOMEM;
+    const int rc = spawn_shell(text, &pid);
+    free(text);
+    if (rc != 0)
+        return rc;
+    wait_for_end(command, pid, name);
+    pid_t ended;
+    do
+        ended = waitpid(pid, out_how, 0);
+    while (ended < 0 && errno == EINTR);
+    return ended == pid ? 0 : -ECHILD;
+}
+
 static int result_of(const struct archive_command *command, int how, const char *name)
 {
     if (WIFEXITED(how) && WEXITSTATUS(how) == 0)
@@ -97,22 +116,26 @@ static int result_of(const struct archive_command *command, int how, const char 
 
 static int put_by_command(void *arg, const char *path, const char *name)
 {
-    const struct archive_command *command = arg;
-    char *text = archive_command_text(command->command, path, name);
-    pid_t pid = 0;
     int how = 0;
-    if (text == NULL)
-        return -ENOMEM;
-    int rc = spawn_shell(text, &pid);
-    free(text);
+    const int rc = run(arg, path, name, &how);
+    return rc != 0 ? rc : result_of(arg, how, name);
+}
+
+int archive_command_get(void *arg, const char *name, const char *path)
+{
+    int how = 0;
+    (void)unlink(path);
+    const int rc = run(arg, path, name, &how);
     if (rc != 0)
         return rc;
-    wait_for_end(command, pid, name);
-    pid_t ended;
-    do
-        ended = waitpid(pid, &how, 0);
-    while (ended < 0 && errno == EINTR);
-    return ended == pid ? result_of(command, how, name) : -ECHILD;
+    if (!WIFEXITED(how) || WEXITSTATUS(how) > 125)
+        return result_of(arg, how, name);
+    return WEXITSTATUS(how) == 0 && access(path, R_OK) == 0 ? 0 : -ENOENT;
+}
+
+void archive_command_end(struct archive_command *command)
+{
+    atomic_store(&command->deadline_ms, 1);
 }
 
 bool mount_archive_init(struct mount_archive *archive, const struct fusefs_options *options, struct diag *diag)

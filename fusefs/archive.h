@@ -17,6 +17,12 @@ struct archive_command {
     _Atomic uint64_t deadline_ms; /* monotonic: what still runs then is killed; 0: it may take as long as it likes */
 };
 
+/* Runs it to bring what is kept under `name` to `path`; arg: the command. -ENOENT: it says, by an exit status of 1 to 125, that there is no such
+ * file. -ECANCELED: it was ended by a signal, or cannot be run. */
+int archive_command_get(void *arg, const char *name, const char *path) WARN_UNUSED;
+/* By another thread: what runs is killed, and so is what is run from now on. */
+void archive_command_end(struct archive_command *command);
+
 struct mount_archive {
     struct archive_dir dir;
     struct archive_command command;

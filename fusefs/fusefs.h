@@ -42,6 +42,9 @@ struct fusefs_options {
     bool no_compact;  /* only when asked for */
     bool debug;
     uint8_t sources[FUSEFS_SETTINGS_MAX]; /* of each setting: enum setting_source */
+    bool standby;                         /* follow an archive, read-only */
+    char *follow_dir;                     /* where its segments are; NULL: */
+    char *follow_command;                 /* what brings them */
     bool foreground;
     bool create; /* make the store when the data directory is missing or empty */
 };

@@ -21,6 +21,7 @@
 #include "txn/store.h"
 
 struct handle;
+struct mount_standby;
 
 struct fusefs {
     struct kernel_link link; /* first: the session's userdata is both */
@@ -28,6 +29,7 @@ struct fusefs {
     const struct fusefs_options *options;
     struct store *store;
     struct mount_archive archive;
+    struct mount_standby *standby; /* NULL: it is none */
     struct node_table *nodes;
     struct fuse_session *session;
     struct workers *workers;

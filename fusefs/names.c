@@ -63,23 +63,18 @@ name_lookup_fn *name_own_lookup(const struct node_identity *dir, const char *nam
     return NULL;
 }
 
-static bool is_read_only(const struct node_identity *node)
-{
-    return node_tree_is(node->tree, NODE_TREE_SNAPSHOT) || node_tree_is(node->tree, NODE_TREE_BASE);
-}
-
 int node_check_names(const struct node_identity *dir)
 {
     if (node_is_virtual(dir))
         return virtual_kind_of(dir)->name_rc;
-    return is_read_only(dir) ? -EROFS : 0;
+    return node_tree_is_read_only(dir->tree) ? -EROFS : 0;
 }
 
 int node_check_writable(const struct node_identity *node)
 {
     if (node_is_virtual(node))
         return virtual_kind_of(node)->change_rc;
-    return is_read_only(node) ? -EROFS : 0;
+    return node_tree_is_read_only(node->tree) ? -EROFS : 0;
 }
 
 int node_check_attributes(const struct node_identity *node)

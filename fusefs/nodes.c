@@ -13,6 +13,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -38,6 +39,7 @@ struct node_tree {
     int gone_rc; /* of nodes of one that is gone; 0: it is not */
     bool root_forgotten;
     bool released;
+    _Atomic bool read_only; /* the live one: of a standby */
     struct node_tree *next; /* of its list */
 };
 
@@ -181,6 +183,17 @@ struct node_tree *node_table_live(struct node_table *table)
 struct view *node_tree_view(const struct node_tree *tree)
 {
     return tree->source.view;
+}
+
+void node_tree_set_read_only(struct node_tree *tree, bool read_only)
+{
+    atomic_store(&tree->read_only, read_only);
+}
+
+bool node_tree_is_read_only(const struct node_tree *tree)
+{
+    return tree != NODE_TREE_VIRTUAL && (tree->source.kind == NODE_TREE_SNAPSHOT ||
+                                         tree->source.kind == NODE_TREE_BASE || atomic_load(&tree->read_only));
 }
 
 void *node_tree_owner(const struct node_tree *tree)

@@ -9,6 +9,7 @@
 #include "fusefs/fusefs_int.h"
 #include "fusefs/notify.h"
 #include "fusefs/settings.h"
+#include "fusefs/standby.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -305,6 +306,8 @@ static int open_store(struct fusefs *fs, int report_fd)
         options.archive = &fs->archive.target;
     options.archive_timeout_ms = fs->options->archive_timeout_s * MS_IN_SECOND;
     int rc = 0;
+    if (fs->options->standby)
+        rc = mount_standby_prepare(&options);
     if (fs->options->create && is_empty_directory(options.dir))
         rc = make_store(fs);
     if (rc != 0)
@@ -317,8 +320,15 @@ static int open_store(struct fusefs *fs, int report_fd)
 
 static int close_store(struct fusefs *fs)
 {
-    mount_archive_hurry(&fs->archive);
-    const int rc = store_close(fs->store);
+    int rc = 0;
+    if (fs->standby != NULL) {
+        mount_standby_close(fs);
+    } else if (fs->options->standby) {
+        store_abandon(fs->store); /* it could not begin */
+    } else {
+        mount_archive_hurry(&fs->archive);
+        rc = store_close(fs->store);
+    }
     if (rc != 0)
         diag_log(&fs->log.diag, DIAG_ERROR, "closing %s: %s", fs->options->data_dir, strerror(-rc));
     else
@@ -333,9 +343,12 @@ static int serve_store(struct fusefs *fs, int report_fd)
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
     fs->started_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-    int rc = node_table_new(store_live(fs->store), &fs->nodes);
+    int rc = fs->options->standby ? mount_standby_open(fs) : 0;
+    if (rc == 0)
+        rc = node_table_new(fs->standby != NULL ? mount_standby_view(fs) : store_live(fs->store), &fs->nodes);
     if (rc != 0)
         return rc;
+    node_tree_set_read_only(node_table_live(fs->nodes), fs->standby != NULL);
     handles_init(fs);
     sync_replies_init(fs);
     snapshots_init(fs);

@@ -11,6 +11,7 @@
  * Locking: none. The signal thread and the main thread share `stop_fd`, an eventfd.
  */
 #include "fusefs/fusefs_int.h"
+#include "fusefs/standby.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -364,10 +365,14 @@ static int session_serve(struct session *session)
     int rc = workers_new(threads / LENT_SHARE, &fs->workers);
     if (rc == 0)
         rc = signals_start(session);
+    if (rc == 0 && fs->standby != NULL)
+        rc = mount_standby_start(fs);
     if (rc == 0) {
         rc = kernel_serve(session->fuse, threads);
         signals_stop(session);
     }
+    if (fs->standby != NULL)
+        mount_standby_stop(fs); /* it tells the kernel what changed */
     if (fs->workers != NULL)
         workers_free(fs->workers); /* FUSE-5, as below */
     sync_replies_wait(fs);

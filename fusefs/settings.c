@@ -156,6 +156,8 @@ void fusefs_options_free(struct fusefs_options *options)
     free_texts(options);
     free(options->data_dir);
     free(options->mount_point);
+    free(options->follow_dir);
+    free(options->follow_command);
     fusefs_options_init(options);
 }
 
@@ -173,6 +175,11 @@ int fusefs_options_copy(const struct fusefs_options *from, struct fusefs_options
     for (size_t index = 0; index < ARRAY_COUNT(settings); index++) {
         char **text = settings[index].kind == SETTING_TEXT ? member_of(out_options, &settings[index]) : NULL;
         if (text != NULL && *text != NULL && copy_text(text) != 0)
+            rc = -ENOMEM;
+    }
+    char **const others[] = {&out_options->follow_dir, &out_options->follow_command};
+    for (size_t index = 0; index < ARRAY_COUNT(others); index++) {
+        if (*others[index] != NULL && copy_text(others[index]) != 0)
             rc = -ENOMEM;
     }
     if (copy_text(&out_options->data_dir) != 0 || copy_text(&out_options->mount_point) != 0)

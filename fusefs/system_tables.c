@@ -32,6 +32,7 @@
 #include "fusefs/figures.h"
 #include "fusefs/fusefs_int.h"
 #include "fusefs/metrics.h"
+#include "fusefs/standby.h"
 #include "fusefs/tables.h"
 #include "fusefs/transactions.h"
 #include "txn/base.h"
@@ -53,8 +54,8 @@ static void write_daemon(struct fusefs *fs, FILE *out)
     fputc('\n', out);
     table_write_text(out, "data_dir", fs->options->data_dir);
     table_write_text(out, "mount_point", fs->options->mount_point);
-    table_write_text(out, "mode", reason != NULL || fs->options->read_only ? "ro" : "rw");
-    table_write_text(out, "read_only_reason", reason == NULL ? "" : reason);
+    table_write_text(out, "mode", reason != NULL || fs->options->read_only || fs->standby != NULL ? "ro" : "rw");
+    table_write_text(out, "read_only_reason", reason != NULL ? reason : fs->standby != NULL ? "it is a standby" : "");
     table_write_count(out, "", "protocol_minor", fs->link.protocol_minor);
     fprintf(out, "kernel_flags\t%#" PRIx64 "\n", (uint64_t)fs->link.negotiated);
 }
@@ -69,6 +70,8 @@ static int write_status(struct fusefs *fs, void *arg, FILE *out)
 {
     (void)arg;
     write_daemon(fs, out);
+    if (fs->standby != NULL)
+        mount_standby_write_status(fs, out);
     figures_of_store(fs, write_figure, out);
     figures_of_mount(fs, write_figure, out);
     return 0;

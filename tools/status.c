@@ -105,6 +105,18 @@ static void show_checkpoint(const struct tsv *checkpoints)
                text_of_bytes(tsv_number(checkpoints, last, "bytes"), bytes));
 }
 
+static void show_standby(const struct tsv *status)
+{
+    char age[TEXT_SIZE];
+    const char *state = tsv_value(status, "standby"), *error = tsv_value(status, "standby_error");
+    if (state[0] == '\0')
+        return;
+    printf("standby       %s%s%s; at log position %s, last record %s ago, %s segments wait\n", state,
+           error[0] != '\0' ? ": " : "", error, tsv_value(status, "standby_position"),
+           text_of_seconds((double)tsv_value_number(status, "standby_behind_s"), age),
+           tsv_value(status, "standby_waiting_segments"));
+}
+
 static void show_transactions(const struct tsv *transactions, const struct tsv *commits)
 {
     const size_t open = tsv_rows(transactions), done = tsv_rows(commits);
@@ -149,6 +161,7 @@ static int show(const char *mount_point)
         show_daemon(&tables.status);
         show_space(mount_point);
         show_cache(&tables.cache);
+        show_standby(&tables.status);
         show_log(&tables.status);
         show_checkpoint(&tables.checkpoints);
         show_transactions(&tables.transactions, &tables.commits);

@@ -39,6 +39,7 @@ extern const struct tool tool_mount;
 extern const struct tool tool_restore;
 extern const struct tool tool_settings;
 extern const struct tool tool_snapshot;
+extern const struct tool tool_standby;
 extern const struct tool tool_status;
 extern const struct tool tool_top;
 extern const struct tool tool_txn;
