@@ -9,6 +9,8 @@ DEBUG    ?= 0
 JOBS     ?= $(shell nproc)
 PREFIX   ?= /usr/local
 SBINDIR  ?= /sbin
+SYSTEMDDIR ?= $(PREFIX)/lib/systemd/system
+ZSHDIR   ?= $(PREFIX)/share/zsh/site-functions
 TEST     ?=
 SEED     ?=
 CRASH    ?=
@@ -74,7 +76,7 @@ CRASH_OBJ := $(filter-out $(B)/tests/crash/test_%.o,$(call obj_of,tests/crash))
 SOURCES   := $(wildcard $(addsuffix /*.c,$(MODULES) tools bench tests/lib tests/model tests/crash tests/mount tests/unit/*))
 HEADERS   := $(wildcard $(addsuffix /*.h,$(MODULES) tools bench tests/lib tests/model tests/crash tests/mount tests/unit/*))
 
-.PHONY: all build libs objects mount-helpers bench-programs help check check-long long-packages check-build lint fmt bench install man clean
+.PHONY: all build libs objects mount-helpers bench-programs help check check-long long-packages check-build lint fmt bench install man deb clean
 .DELETE_ON_ERROR:
 all: build
 build: $(B)/tblfs
@@ -92,7 +94,8 @@ help:
 	  'make fmt          formats the source with clang-format' \
 	  'make bench        measures against a plain directory and bindfs (bench/README.md)' \
 	  'make man          the man pages: build/gcc/man' \
-	  'make install      into PREFIX (/usr/local): the command, man pages, completion, a systemd unit, a shell library; the mount' \
+	  'make deb          a Debian package: build/gcc/deb/tblfs_VERSION_ARCHITECTURE.deb' \
+	  'make install      into PREFIX (/usr/local): the command, man pages, completion, systemd units, a shell library; the mount' \
 	  '                  helpers into SBINDIR (/sbin). DESTDIR is honoured' \
 	  'make clean        removes build/' \
 	  '' \
@@ -233,6 +236,7 @@ bench: build mount-helpers bench-programs
 # ---- installation ----
 
 HELPERS := $(wildcard mountscripts/mount.* mountscripts/umount.*)
+UNITS   := $(wildcard mountscripts/systemd/*@.*)
 
 # Built anew each time: they say what the program says.
 man: $(B)/tblfs
@@ -248,8 +252,17 @@ install: build man
 	ln -sf mount.fuse.tblfs $(DESTDIR)$(SBINDIR)/mount.tblfs
 	install -D -m 0644 mountscripts/tblfs.sh $(DESTDIR)$(PREFIX)/share/tblfs/tblfs.sh
 	install -D -m 0644 mountscripts/completion/tblfs.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tblfs
-	install -D -m 0644 mountscripts/systemd/tblfs@.service $(DESTDIR)$(PREFIX)/lib/systemd/system/tblfs@.service
-	sed -i 's:/usr/local/bin/:$(PREFIX)/bin/:' $(DESTDIR)$(PREFIX)/lib/systemd/system/tblfs@.service
+	install -D -m 0755 mountscripts/keep-bases $(DESTDIR)$(PREFIX)/share/tblfs/keep-bases
+	install -D -m 0644 mountscripts/completion/_tblfs $(DESTDIR)$(ZSHDIR)/_tblfs
+	install -d $(DESTDIR)$(SYSTEMDDIR)
+	for unit in $(UNITS); do \
+	  sed 's:/usr/local/:$(PREFIX)/:' $$unit > $(DESTDIR)$(SYSTEMDDIR)/$${unit##*/} && \
+	  chmod 0644 $(DESTDIR)$(SYSTEMDDIR)/$${unit##*/} || exit 1; done
+
+# Nothing says what was built, so it is made anew each time.
+deb: build
+	$(Q)rm -rf $(B)/deb
+	$(Q)mountscripts/package $(B) $(B)/deb
 
 clean:
 	rm -rf build

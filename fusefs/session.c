@@ -172,7 +172,7 @@ static int write_small_file(const char *path, const char *text)
     return rc;
 }
 
-/* Else sequential reads come in pieces of 128 KiB. */
+/* Else sequential reads come in pieces of 128 KiB. Only root may; who is not can do nothing about it and is not warned. */
 static void raise_read_ahead(struct session *session)
 {
     char path[96];
@@ -180,8 +180,8 @@ static void raise_read_ahead(struct session *session)
                    session->device_minor);
     const int rc = write_small_file(path, READ_AHEAD_KB);
     if (rc != 0)
-        diag_log(&session->fs->log.diag, DIAG_WARNING, "cannot write %s to %s (%s): reads come in smaller pieces",
-                 READ_AHEAD_KB, path, strerror(-rc));
+        diag_log(&session->fs->log.diag, rc == -EACCES ? DIAG_INFO : DIAG_WARNING,
+                 "cannot write %s to %s (%s): reads come in smaller pieces", READ_AHEAD_KB, path, strerror(-rc));
 }
 
 /* Called by the thread that answered INIT, once the kernel has the answer. */

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# tblfs.bash - completion of tblfs for bash, and for zsh after `autoload -U +X bashcompinit && bashcompinit`.
+# tblfs.bash - completion of tblfs for bash.
 #
 # Commands, switches and settings are those that the program itself lists.
 
@@ -36,7 +36,7 @@ _tblfs() {
     elif [[ $word == -* ]]; then
         words=$(_tblfs_switches "$command")
     else
-        case $command in umount | txn | snapshot | settings | backup) words=$(_tblfs_mounts) ;; esac
+        case $command in umount | txn | snapshot | settings | backup | status | top) words=$(_tblfs_mounts) ;; esac
     fi
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
     if [ "${#COMPREPLY[@]}" -eq 0 ] && [ "$previous" != -o ]; then

@@ -75,6 +75,48 @@ completion_knows_the_program() {
     ok completion_knows_the_program
 }
 
+# zsh_complete WORD...: the same of zsh. What offers words is replaced: completion itself needs a terminal.
+zsh_complete() {
+    PATH=$(dirname "$TBLFS"):$PATH zsh -f -c 'file=$1 && shift && words=("$@") CURRENT=$#
+        compadd() { while [ "$1" != -- ]; do shift; done; shift; print -rl -- $@ }
+        compset() { words[CURRENT]=${words[CURRENT]##*,} }
+        _describe() { print -rl -- ${(P)4} }
+        _files() { print files }
+        . $file' zsh "$root/mountscripts/completion/_tblfs" tblfs "$@"
+}
+
+zsh_completion_knows_the_program() {
+    zsh_complete um | grep -qx 'umount:Unmounts, and returns when everything is on disk' || fail "commands: $(zsh_complete um)"
+    zsh_complete help sett | grep -q '^settings:' || fail "topics: $(zsh_complete help sett)"
+    zsh_complete mount data mnt -o ro,ca | grep -qx 'cache=' || fail "settings: $(zsh_complete mount data mnt -o ro,ca)"
+    zsh_complete mount data mnt -o allow | grep -qx 'allow_other' || fail "a switch: $(zsh_complete mount data mnt -o allow)"
+    same "long ones" "$(zsh_complete umount --)" "--abort-transactions"
+    zsh_complete umount "$mnt" | grep -qxF "$mnt" || fail "mounts: $(zsh_complete umount "$mnt")"
+    zsh_complete copy "" | grep -qx files || fail "files: $(zsh_complete copy "")"
+    ok zsh_completion_knows_the_program
+}
+
+# The newest ones stay, an older one goes only when the new one is whole, and nothing half done is left.
+nightly_bases_are_kept() {
+    local keep=$root/mountscripts/keep-bases name
+    mkdir "$work/bases"
+    for name in 2026-01-01T000000Z 2026-01-02T000000Z 2026-01-03T000000Z mine; do
+        mkdir "$work/bases/$name"
+    done
+    "$keep" "$mnt" "$work/bases" 2 >/dev/null 2>&1 || fail "keep-bases"
+    same "kept" "$(find "$work/bases" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | sed 's/^20[2-9][0-9]-..-..T......Z$/a base/' | uniq -c | tr -s ' ')" \
+        " 2 a base
+ 1 mine"
+    [ -d "$work/bases/2026-01-03T000000Z" ] || fail "the newest old one went"
+    "$TBLFS" verify "$(find "$work/bases" -name '20*' | sort | tail -n 1)" >/dev/null || fail "no base"
+    mkdir -p "$work/kept/2026-01-01T000000Z"
+    refuses "nothing is mounted there" "$keep" "$work" "$work/kept" 1
+    same "kept when it fails" "$(ls "$work/kept")" 2026-01-01T000000Z
+    refuses "not a number" "$keep" "$mnt" "$work/bases" none
+    rm -r "$work/bases" "$work/kept"
+    ok nightly_bases_are_kept
+}
+
 started_service_answers() {
     python3 - "$work/notify" "$TBLFS" mount -f -o "log=$work/log" "$data" "$mnt" <<'PYTHON'
 import os, signal, socket, subprocess, sys
@@ -96,12 +138,13 @@ PYTHON
 }
 
 units_are_well_formed() {
+    local unit
     command -v systemd-analyze >/dev/null || { ok "units_are_well_formed (not looked at: no systemd-analyze)" && return; }
     mkdir -p "$work/units"
-    sed "s:/usr/local/bin/tblfs:$TBLFS:" "$root/mountscripts/systemd/tblfs@.service" >"$work/units/tblfs@.service"
-    cp "$root/mountscripts/systemd/srv-tables.mount" "$work/units"
-    touch "$work/units/name.env"
-    systemd-analyze verify --man=no "$work/units/tblfs@.service" "$work/units/srv-tables.mount" >"$work/said" 2>&1 || true
+    for unit in "$root"/mountscripts/systemd/*; do
+        sed "s:/usr/local/bin/tblfs:$TBLFS:; s:/usr/local/share/tblfs/:$root/mountscripts/:" "$unit" >"$work/units/${unit##*/}"
+    done
+    systemd-analyze verify --man=no "$work"/units/* >"$work/said" 2>&1 || true
     ! grep -F "$work/units" "$work/said" || fail "units: $(cat "$work/said")"
     ok units_are_well_formed
 }
@@ -124,6 +167,9 @@ installed_files_are_where_they_belong() {
     make -s -C "$root" install DESTDIR="$work/root" PREFIX=/opt/tblfs B="$(dirname "$TBLFS")" >"$work/said" 2>&1 || fail "$(cat "$work/said")"
     same "the command" "$("$work/root/opt/tblfs/bin/tblfs" version)" "$("$TBLFS" version)"
     grep -q "^ExecStart=/opt/tblfs/bin/tblfs mount -f" "$work/root/opt/tblfs/lib/systemd/system/tblfs@.service" || fail "unit"
+    grep -q "^ExecStart=/opt/tblfs/share/tblfs/keep-bases " "$work/root/opt/tblfs/lib/systemd/system/tblfs-backup@.service" || fail "unit"
+    [ -x "$work/root/opt/tblfs/share/tblfs/keep-bases" ] || fail "keep-bases"
+    [ -r "$work/root/opt/tblfs/share/zsh/site-functions/_tblfs" ] || fail "zsh"
     [ -r "$work/root/opt/tblfs/share/tblfs/tblfs.sh" ] || fail "library"
     man_pages_are_complete "$work/root/opt/tblfs/share/man"
     TBLFS=$work/root/opt/tblfs/bin/tblfs "$work/root/sbin/mount.tblfs" "$data" "$mnt" -o rw,nofail || fail "mount helper"
@@ -138,6 +184,8 @@ for shell in sh bash; do
     library_says_what_is_wrong "$shell"
 done
 completion_knows_the_program
+zsh_completion_knows_the_program
+nightly_bases_are_kept
 umount_store
 started_service_answers
 units_are_well_formed
