@@ -63,12 +63,19 @@ void bufcache_close(struct bufcache *cache);
 
 /* Names the directory of a tablespace; makes DIR/rel and its 256 subdirectories when missing. dir is copied. */
 int bufcache_tablespace_add(struct bufcache *cache, ts_no ts, const char *dir) WARN_UNUSED;
+/* One whose directory is not there: relation_open answers -EIO for all that is in it, and says so. */
+int bufcache_tablespace_add_offline(struct bufcache *cache, ts_no ts, const char *dir) WARN_UNUSED;
+/* Its relations are not found any more; those in memory live on until they are given back. None may have unsynced writes. One that is not
+ * there is fine. */
+void bufcache_tablespace_remove(struct bufcache *cache, ts_no ts);
 
 /* ---- relations ---- */
 
-/* Finds or makes the in-core relation. Touches no file and creates none. -ENOENT: no such tablespace. Adds a reference.
+/* Finds or makes the in-core relation. Touches no file and creates none. -ENOENT: no such tablespace; -EIO: it is offline. Adds a reference.
  */
 int relation_open(struct bufcache *cache, ts_no ts, rel_no rel, struct relation **out_relation) WARN_UNUSED;
+/* The tablespace of a relation that is in memory. -ENOENT: it is not. */
+int relation_find_tablespace(struct bufcache *cache, rel_no rel, ts_no *out_ts) WARN_UNUSED;
 void relation_ref(struct relation *relation);
 void relation_unref(struct relation *relation); /* NULL is ignored */
 /* It stays in memory, with its map, when its last reference goes: a hint; only the latest of very many do. Not when it was dropped. */

@@ -95,7 +95,10 @@ struct tablespace {
     } dirs[DIR_COUNT];       /* guarded by the registry's lock */
     bool no_sync_filesystem; /* its filesystem is not known to sync everything in one call */
     uint32_t listed;         /* its relations on the unsynced list; guarded likewise */
+    uint32_t relations;      /* in memory; guarded likewise */
+    bool offline;            /* no relation of it can be opened */
     struct io_file *anchor;  /* its directory, open since before the first write: syncfs reports all errors since */
+    struct tablespace *next_removed;
     UT_hash_handle hh;
     char path[]; /* as given */
 };
@@ -139,9 +142,10 @@ struct registry {
     struct condvar change; /* a descriptor or a sync became free */
     struct relation *relations;
     struct tablespace *tablespaces;
-    struct relation *lru;      /* those with an open descriptor, least recently used first */
-    struct relation *unsynced; /* those with unsynced writes or names */
-    struct relation *idle;     /* RETAIN-1, oldest first */
+    struct tablespace *removed; /* those that some relation in memory still belongs to */
+    struct relation *lru;       /* those with an open descriptor, least recently used first */
+    struct relation *unsynced;  /* those with unsynced writes or names */
+    struct relation *idle;      /* RETAIN-1, oldest first */
     uint32_t idle_count;
     bool syncing_all;
     uint32_t open_files, max_open_files;

@@ -66,6 +66,7 @@ static struct tablespace *tablespace_find_locked(struct registry *registry, ts_n
 
 static void tablespace_free(struct tablespace *tablespace)
 {
+    assert(tablespace->relations == 0);
     if (tablespace->anchor != NULL)
         (void)io_close(tablespace->anchor); /* read-only */
     free(tablespace);
@@ -90,25 +91,84 @@ static int tablespace_enter(struct registry *registry, struct tablespace *tables
     return rc < 0 ? rc : 0;
 }
 
-int bufcache_tablespace_add(struct bufcache *cache, ts_no ts, const char *dir)
+static struct tablespace *tablespace_make(ts_no ts, const char *dir)
 {
     const size_t length = strlen(dir);
-    if (length + RELATION_PATH_TAIL > PATH_MAX)
+    struct tablespace *tablespace = calloc(1, sizeof *tablespace + length + 1);
+    if (tablespace != NULL) {
+        tablespace->ts = ts;
+        memcpy(tablespace->path, dir, length + 1);
+    }
+    return tablespace;
+}
+
+int bufcache_tablespace_add(struct bufcache *cache, ts_no ts, const char *dir)
+{
+    if (strlen(dir) + RELATION_PATH_TAIL > PATH_MAX)
         return -ENAMETOOLONG;
     const int rc = make_tablespace_dirs(cache->options.dev, dir);
     if (rc < 0) {
         diag_log(cache->options.diag, DIAG_ERROR, "%s: cannot make the relation directories: %s", dir, strerror(-rc));
         return rc;
     }
-    struct tablespace *tablespace = calloc(1, sizeof *tablespace + length + 1);
+    struct tablespace *tablespace = tablespace_make(ts, dir);
     if (tablespace == NULL)
         return -ENOMEM;
-    tablespace->ts = ts;
-    memcpy(tablespace->path, dir, length + 1);
     /* Without it (a device that opens no directories) each file is synced by itself. */
     if (io_open(cache->options.dev, dir, IO_READ_ONLY, &tablespace->anchor) < 0)
         tablespace->anchor = NULL;
     return tablespace_enter(&cache->registry, tablespace);
+}
+
+int bufcache_tablespace_add_offline(struct bufcache *cache, ts_no ts, const char *dir)
+{
+    struct tablespace *tablespace = tablespace_make(ts, dir);
+    if (tablespace == NULL)
+        return -ENOMEM;
+    tablespace->offline = true;
+    return tablespace_enter(&cache->registry, tablespace);
+}
+
+/* Takes those off the list that no relation belongs to any more. */
+static struct tablespace *take_unused_locked(struct registry *registry)
+{
+    struct tablespace *unused = NULL;
+    for (struct tablespace **link = &registry->removed; *link != NULL;) {
+        struct tablespace *tablespace = *link;
+        if (tablespace->relations > 0) {
+            link = &tablespace->next_removed;
+            continue;
+        }
+        *link = tablespace->next_removed;
+        tablespace->next_removed = unused;
+        unused = tablespace;
+    }
+    return unused;
+}
+
+static void free_tablespaces(struct tablespace *list)
+{
+    while (list != NULL) {
+        struct tablespace *tablespace = list;
+        list = tablespace->next_removed;
+        tablespace_free(tablespace);
+    }
+}
+
+void bufcache_tablespace_remove(struct bufcache *cache, ts_no ts)
+{
+    struct registry *registry = &cache->registry;
+    mutex_lock(&registry->lock);
+    struct tablespace *tablespace = tablespace_find_locked(registry, ts);
+    if (tablespace != NULL) {
+        assert(tablespace->listed == 0);
+        HASH_DEL(registry->tablespaces, tablespace);
+        tablespace->next_removed = registry->removed;
+        registry->removed = tablespace;
+    }
+    struct tablespace *unused = take_unused_locked(registry);
+    mutex_unlock(&registry->lock);
+    free_tablespaces(unused);
 }
 
 /* ---- relations ---- */
@@ -144,6 +204,8 @@ static int relation_open_locked(struct bufcache *cache, ts_no ts, rel_no rel, st
     struct tablespace *tablespace = tablespace_find_locked(registry, ts);
     if (tablespace == NULL)
         return -ENOENT;
+    if (tablespace->offline)
+        return -EIO;
     struct relation *relation;
     HASH_FIND(hh, registry->relations, &rel, sizeof rel, relation);
     if (relation != NULL) {
@@ -159,6 +221,7 @@ static int relation_open_locked(struct bufcache *cache, ts_no ts, rel_no rel, st
             free(relation);
             return -ENOMEM;
         }
+        tablespace->relations++;
     }
     *out_relation = relation;
     return 0;
@@ -171,9 +234,23 @@ int relation_open(struct bufcache *cache, ts_no ts, rel_no rel, struct relation 
     mutex_lock(&cache->registry.lock);
     const int rc = relation_open_locked(cache, ts, rel, out_relation);
     mutex_unlock(&cache->registry.lock);
+    if (rc == -EIO)
+        diag_log(cache->options.diag, DIAG_WARNING,
+                 "relation %016" PRIx64 " cannot be read: tablespace %" PRIu32 " is offline", rel, ts);
     if (rc == -EEXIST)
         diag_log(cache->options.diag, DIAG_ERROR, "relation %016" PRIx64 " is not in tablespace %" PRIu32, rel, ts);
     return rc;
+}
+
+int relation_find_tablespace(struct bufcache *cache, rel_no rel, ts_no *out_ts)
+{
+    struct relation *relation;
+    mutex_lock(&cache->registry.lock);
+    HASH_FIND(hh, cache->registry.relations, &rel, sizeof rel, relation);
+    if (relation != NULL)
+        *out_ts = relation->tablespace->ts;
+    mutex_unlock(&cache->registry.lock);
+    return relation != NULL ? 0 : -ENOENT;
 }
 
 void relation_ref(struct relation *relation)
@@ -204,6 +281,7 @@ static void relation_free(struct relation *relation)
 static void forget_locked(struct registry *registry, struct relation *relation)
 {
     HASH_DEL(registry->relations, relation);
+    relation->tablespace->relations--;
 }
 
 /* RETAIN-1. Returns the one that goes instead, or NULL. */
@@ -407,6 +485,8 @@ void registry_destroy(struct bufcache *cache)
         HASH_DEL(registry->tablespaces, tablespace);
         tablespace_free(tablespace);
     }
+    free_tablespaces(take_unused_locked(registry));
+    assert(registry->removed == NULL);
     condvar_destroy(&registry->change);
     mutex_destroy(&registry->lock);
 }
