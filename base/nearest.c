@@ -31,21 +31,36 @@ static size_t distance(const char *a, size_t a_size, const char *b, size_t b_siz
     return rows[a_size][b_size];
 }
 
+struct nearest {
+    const char *word, *best;
+    size_t best_distance;
+};
+
+static void look_at(struct nearest *nearest, const char *known)
+{
+    const size_t size = strlen(nearest->word);
+    const size_t known_size = strlen(known);
+    if (size > LETTERS_MAX || known_size > LETTERS_MAX)
+        return;
+    const size_t changes = distance(nearest->word, size, known, known_size);
+    if (changes * 3 <= known_size && (nearest->best == NULL || changes < nearest->best_distance)) {
+        nearest->best = known;
+        nearest->best_distance = changes;
+    }
+}
+
 const char *nearest_word(const char *word, const char *(*word_at)(size_t index))
 {
-    const size_t size = strlen(word);
-    const char *best = NULL;
-    size_t best_distance = 0;
-    if (size > LETTERS_MAX)
-        return NULL;
-    for (size_t index = 0; word_at(index) != NULL; index++) {
-        const char *known = word_at(index);
-        const size_t known_size = strlen(known);
-        const size_t changes = known_size > LETTERS_MAX ? known_size : distance(word, size, known, known_size);
-        if (changes * 3 <= known_size && (best == NULL || changes < best_distance)) {
-            best = known;
-            best_distance = changes;
-        }
-    }
-    return best;
+    struct nearest nearest = {.word = word};
+    for (size_t index = 0; word_at(index) != NULL; index++)
+        look_at(&nearest, word_at(index));
+    return nearest.best;
+}
+
+const char *nearest_of(const char *word, const char *const *words)
+{
+    struct nearest nearest = {.word = word};
+    for (; *words != NULL; words++)
+        look_at(&nearest, *words);
+    return nearest.best;
 }
