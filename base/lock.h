@@ -24,6 +24,7 @@ enum lock_rank {
     LOCK_RANK_LOG_SEGMENTS, /* segment files: making, finding, recycling */
     LOCK_RANK_CONTROL,      /* the control file */
     LOCK_RANK_FILE,         /* content of one inode in one view (order: inode number) */
+    LOCK_RANK_TABLESPACES,  /* where relations are made, and whether they may be */
     LOCK_RANK_MAP,          /* building one free map at a time */
     LOCK_RANK_GATE,         /* operation gate: shared by mutations, exclusive by fork and commit */
     LOCK_RANK_CATALOG,      /* catalog tree of one view */

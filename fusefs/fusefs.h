@@ -16,6 +16,7 @@
 
 /* Where tables may be dropped. */
 enum fusefs_drop { FUSEFS_DROP_ANY, FUSEFS_DROP_TXN };
+enum fusefs_missing { FUSEFS_MISSING_REFUSE, FUSEFS_MISSING_OFFLINE };
 
 /* What `tblfs mount` was told. Strings are owned by the structure. Settings (fusefs/settings.c has their meaning) have their
  * defaults from the start. */
@@ -33,8 +34,9 @@ struct fusefs_options {
     char *archive_dir;      /* where finished segments of the log are copied; NULL: nowhere */
     char *archive_command;  /* what is run for each instead; NULL: none */
     uint64_t archive_timeout_s;
-    uint64_t drop;        /* enum fusefs_drop */
-    uint64_t max_threads; /* 0: max(16, 4 x CPUs) */
+    uint64_t drop;               /* enum fusefs_drop */
+    uint64_t missing_tablespace; /* enum fusefs_missing */
+    uint64_t max_threads;        /* 0: max(16, 4 x CPUs) */
     bool allow_other;
     bool read_only;
     bool no_exec;

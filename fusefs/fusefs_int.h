@@ -48,7 +48,7 @@ struct fusefs {
     struct transaction *transactions;              /* open and aborted ones, guarded by transactions_lock */
     bool limits_watching;                          /* guarded by transactions_lock */
     struct worker_timer limits_timer;              /* fusefs/limits.h */
-    _Atomic int64_t roots_changed_ns[ROOTS_COUNT]; /* mtimes of MNT/.snap and MNT/.txn */
+    _Atomic int64_t roots_changed_ns[ROOTS_COUNT]; /* mtimes of MNT/.snap, .txn, .tablespace */
 };
 
 static inline struct fusefs *fusefs_of(fuse_req_t req)
@@ -190,6 +190,12 @@ bool snapshots_is_node(const struct node_identity *node);
 /* Within it; flags as store_rename's. */
 void snapshots_rename(fuse_req_t req, const char *name, const char *new_name, unsigned store_flags);
 
+/* ---- MNT/.tablespace (tablespaces.c) ---- */
+
+extern const struct virtual_kind tablespaces_kind, tablespace_links_kind;
+void tablespaces_init(struct fusefs *fs);
+void tablespaces_lookup_directory(fuse_req_t req, const struct node_identity *root);
+
 /* ---- $t/.commit (commit.c) ---- */
 
 /* Is making that name the gesture that commits? */
@@ -250,6 +256,9 @@ struct mount_entry {
 };
 
 #define MOUNT_TYPE "fuse.tblfs"
+
+/* Is `inner` that directory, or below it? Both as the kernel spells them. */
+bool path_lies_in(const char *inner, const char *outer);
 
 /* The topmost mount on that path (as the kernel spells it). -ENOENT: none. -errno. */
 int mount_find_point(const char *mount_point, struct mount_entry *out_entry) WARN_UNUSED;

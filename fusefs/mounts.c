@@ -128,6 +128,14 @@ static int find_last(match_fn *match, const char *wanted, struct mount_entry *ou
     return rc;
 }
 
+bool path_lies_in(const char *inner, const char *outer)
+{
+    const size_t length = strlen(outer);
+    if (strcmp(outer, "/") == 0)
+        return true;
+    return strncmp(inner, outer, length) == 0 && (inner[length] == '\0' || inner[length] == '/');
+}
+
 int mount_find_point(const char *mount_point, struct mount_entry *out_entry)
 {
     return find_last(match_point, mount_point, out_entry);

@@ -31,7 +31,7 @@ static const struct {
 } own_names[] = {
     {".txn", transactions_lookup_directory, NULL},
     {".snap", snapshots_lookup_directory, NULL},
-    {".tablespace", NULL, NULL},
+    {".tablespace", tablespaces_lookup_directory, NULL},
     {".tblfs", system_lookup_directory, transaction_tables_lookup_directory},
 };
 

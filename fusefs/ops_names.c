@@ -94,12 +94,6 @@ static int find_for_new(fuse_req_t req, fuse_ino_t parent, const char *name, str
     return rc != 0 ? rc : check_new(req, out_dir, name);
 }
 
-static int find_for_removal(fuse_req_t req, fuse_ino_t parent, const char *name, struct node_identity *out_dir)
-{
-    const int rc = node_find(fusefs_of(req)->nodes, parent, out_dir);
-    return rc != 0 ? rc : check_old(req, out_dir, name);
-}
-
 void serve_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
     struct fusefs *fs = fusefs_of(req);
@@ -134,7 +128,13 @@ void serve_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const 
     struct fusefs *fs = fusefs_of(req);
     NODE_SCOPED dir = NODE_NONE;
     struct store_attr attr;
-    int rc = find_for_new(req, parent, name, &dir);
+    int rc = node_find(fs->nodes, parent, &dir);
+    if (rc == 0 && node_is_virtual(&dir)) {
+        virtual_symlink(req, &dir, target, name);
+        return;
+    }
+    if (rc == 0)
+        rc = check_new(req, &dir, name);
     if (rc == 0)
         rc = store_symlink(fs->store, dir.view, dir.ino, name_of(name), target, who_of(req), &attr);
     if (rc != 0)
@@ -150,8 +150,10 @@ void serve_readlink(fuse_req_t req, fuse_ino_t ino)
     char target[PATH_MAX];
     size_t size = 0;
     int rc = node_find(fs->nodes, ino, &node);
-    if (rc == 0 && node_is_virtual(&node))
-        rc = -EINVAL;
+    if (rc == 0 && node_is_virtual(&node)) {
+        virtual_readlink(req, &node);
+        return;
+    }
     if (rc == 0)
         rc = stale_if_gone(store_readlink(fs->store, node.view, node.ino, target, sizeof target - 1, &size));
     if (rc != 0) {
@@ -185,7 +187,13 @@ void serve_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fusefs *fs = fusefs_of(req);
     NODE_SCOPED dir = NODE_NONE;
-    int rc = find_for_removal(req, parent, name, &dir);
+    int rc = node_find(fs->nodes, parent, &dir);
+    if (rc == 0 && node_is_virtual(&dir)) {
+        virtual_unlink(req, &dir, name);
+        return;
+    }
+    if (rc == 0)
+        rc = check_old(req, &dir, name);
     if (rc == 0)
         rc = drops_check_name(fs, &dir, name);
     if (rc == 0)

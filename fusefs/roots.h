@@ -16,7 +16,7 @@
 
 struct fusefs;
 
-enum roots { ROOTS_SNAPSHOTS, ROOTS_TRANSACTIONS, ROOTS_COUNT };
+enum roots { ROOTS_SNAPSHOTS, ROOTS_TRANSACTIONS, ROOTS_TABLESPACES, ROOTS_COUNT };
 
 /* Called for each entry, in order of cookies; false: no more are wanted. NUL-terminated name. The node table may be entered. */
 typedef bool roots_entry_fn(void *arg, const char *name, ino_no st_ino, uint64_t cookie);

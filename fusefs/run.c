@@ -118,20 +118,12 @@ static int check_data_dir(struct fusefs_options *options)
 }
 
 /* Is `inner` the directory `outer` or below it? Both are real paths. */
-static bool lies_in(const char *inner, const char *outer)
-{
-    const size_t length = strlen(outer);
-    if (strcmp(outer, "/") == 0)
-        return true;
-    return strncmp(inner, outer, length) == 0 && (inner[length] == '\0' || inner[length] == '/');
-}
-
 static int check_apart(const struct fusefs_options *options)
 {
-    if (lies_in(options->data_dir, options->mount_point))
+    if (path_lies_in(options->data_dir, options->mount_point))
         return refuse("data directory %s lies in the mount point %s: the mount would hide it", options->data_dir,
                       options->mount_point);
-    if (lies_in(options->mount_point, options->data_dir))
+    if (path_lies_in(options->mount_point, options->data_dir))
         return refuse("mount point %s lies in the data directory %s: that belongs to tblfs alone", options->mount_point,
                       options->data_dir);
     return 0;
@@ -158,9 +150,9 @@ static int check_archive(struct fusefs_options *options)
         return refuse("archive %s: %s", real, strerror(errno));
     if (!S_ISDIR(stat_out.st_mode))
         return refuse("archive %s: not a directory", real);
-    if (lies_in(real, options->data_dir) || lies_in(options->data_dir, real))
+    if (path_lies_in(real, options->data_dir) || path_lies_in(options->data_dir, real))
         return refuse("archive %s: data directory %s and archive must not lie in each other", real, options->data_dir);
-    return lies_in(real, options->mount_point)
+    return path_lies_in(real, options->mount_point)
                ? refuse("archive %s: lies in the mount point %s: the mount would hide it", real, options->mount_point)
                : 0;
 }
@@ -300,6 +292,7 @@ static int open_store(struct fusefs *fs, int report_fd)
         .fsm_threshold_given = setting_is_given(fs->options, "fsm_threshold"),
         .fsm_threshold = (uint32_t)fs->options->fsm_threshold,
         .compact_auto = !fs->options->no_compact,
+        .missing_tablespace_offline = fs->options->missing_tablespace == FUSEFS_MISSING_OFFLINE,
         .read_only = fs->options->read_only,
     };
     if (mount_archive_init(&fs->archive, fs->options, &fs->log.diag))
@@ -352,6 +345,7 @@ static int serve_store(struct fusefs *fs, int report_fd)
     handles_init(fs);
     sync_replies_init(fs);
     snapshots_init(fs);
+    tablespaces_init(fs);
     transactions_init(fs);
     tellings_init(fs);
     rc = session_run(fs, report_fd);

@@ -4,6 +4,7 @@
  *   status        the daemon, the store, its operations, the requests of the kernel
  *   sweeps        each drop of relations, newest last; transaction 0: none; mode: sweep, lookup, none
  *   snapshots     each named snapshot, oldest first
+ *   tablespaces   the data directory and each tablespace; relations, bytes: files of tables of the live tree; state: online, offline
  *   transactions  each open one, oldest first; private_bytes: in blocks of its own; log_bytes: log that it keeps
  *   commits       each commit of this life (the last 10,000), newest last
  *   position      timeline, where the log's next record will stand, number of the last commit
@@ -29,6 +30,7 @@
  *
  * Locking: none; each source has its own.
  */
+#include "base/array.h"
 #include "fusefs/figures.h"
 #include "fusefs/fusefs_int.h"
 #include "fusefs/metrics.h"
@@ -42,6 +44,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static void write_daemon(struct fusefs *fs, FILE *out)
@@ -122,6 +125,79 @@ static int write_snapshots(struct fusefs *fs, void *arg, FILE *out)
 {
     (void)arg;
     return store_each_snapshot(fs->store, write_snapshot, out);
+}
+
+struct tablespace_line {
+    ts_no number; /* 0: the data directory */
+    char *name, *dir;
+    bool offline;
+    uint64_t relations, blocks;
+};
+
+struct tablespace_lines {
+    struct tablespace_line *lines;
+    size_t count, capacity;
+};
+
+static int add_tablespace_line(struct tablespace_lines *all, ts_no number, const char *name, const char *dir,
+                               bool offline)
+{
+    struct tablespace_line *lines = array_with_room(all->lines, all->count, &all->capacity, sizeof lines[0]);
+    if (lines == NULL)
+        return -ENOMEM;
+    all->lines = lines;
+    struct tablespace_line *line = &lines[all->count++];
+    *line = (struct tablespace_line){.number = number, .name = strdup(name), .dir = strdup(dir), .offline = offline};
+    return line->name != NULL && line->dir != NULL ? 0 : -ENOMEM;
+}
+
+static int add_tablespace(void *arg, const struct store_tablespace_info *info)
+{
+    return add_tablespace_line(arg, info->number, info->name, info->dir, info->offline);
+}
+
+static int count_relation(void *arg, const struct store_relation *relation)
+{
+    struct tablespace_lines *all = arg;
+    for (size_t i = 0; i < all->count; i++) {
+        if (all->lines[i].number == relation->ts && relation->rel != REL_NONE) {
+            all->lines[i].relations++;
+            all->lines[i].blocks += relation->file.blocks;
+        }
+    }
+    return 0;
+}
+
+static void write_tablespace(const struct tablespace_line *line, FILE *out)
+{
+    struct statvfs space;
+    fprintf(out, "%" PRIu32 "\t", line->number);
+    table_write_printable(out, line->name, strlen(line->name));
+    fputc('\t', out);
+    table_write_printable(out, line->dir, strlen(line->dir));
+    fprintf(out, "\t%" PRIu64 "\t%" PRIu64 "\t", line->relations, line->blocks * BLOCK_SIZE);
+    if (!line->offline && statvfs(line->dir, &space) == 0)
+        fprintf(out, "%" PRIu64, (uint64_t)space.f_bavail * space.f_frsize);
+    fprintf(out, "\t%s\n", line->offline ? "offline" : "online");
+}
+
+static int write_tablespaces(struct fusefs *fs, void *arg, FILE *out)
+{
+    struct tablespace_lines all = {0};
+    (void)arg;
+    int rc = add_tablespace_line(&all, TS_DEFAULT, "", fs->options->data_dir, false);
+    if (rc == 0)
+        rc = store_each_tablespace(fs->store, add_tablespace, &all);
+    if (rc == 0)
+        rc = store_each_relation(fs->store, count_relation, &all);
+    for (size_t i = 0; i < all.count; i++) {
+        if (rc == 0)
+            write_tablespace(&all.lines[i], out);
+        free(all.lines[i].name);
+        free(all.lines[i].dir);
+    }
+    free(all.lines);
+    return rc;
 }
 
 static void write_transaction(void *arg, struct transaction *transaction)
@@ -445,6 +521,7 @@ static const struct table tables[] = {
     {"progress", 0444, "kind\twhat\tdone\ttotal\tunit\tseconds", write_progress},
     {"relations", 0400, "relation\tinode\tpath\tblocks\tlive_blocks\tbytes\tfill\tsidecar\tfree_blocks",
      write_relations},
+    {"tablespaces", 0444, "number\tname\tdirectory\trelations\tbytes\tfree_bytes\tstate", write_tablespaces},
     {"settings", 0444, FUSEFS_SETTINGS_COLUMNS, write_settings},
 };
 

@@ -40,7 +40,8 @@ static const struct virtual_kind *transaction_kind_of(ino_no ino)
 
 const struct virtual_kind *virtual_kind_of(const struct node_identity *node)
 {
-    static const struct virtual_kind *const kinds[] = {&system_tables_kind, &snapshots_kind, &transactions_kind};
+    static const struct virtual_kind *const kinds[] = {&system_tables_kind, &snapshots_kind, &transactions_kind,
+                                                       &tablespaces_kind, &tablespace_links_kind};
     assert(node_is_virtual(node));
     if (node->ino <= TRANSACTION_INO_LAST)
         return transaction_kind_of(node->ino);
@@ -108,6 +109,33 @@ void virtual_rmdir(fuse_req_t req, const struct node_identity *dir, const char *
         kind->rmdir(req, name);
     else
         reply_error(req, kind->name_rc);
+}
+
+void virtual_symlink(fuse_req_t req, const struct node_identity *dir, const char *target, const char *name)
+{
+    const struct virtual_kind *kind = virtual_kind_of(dir);
+    if (kind->symlink != NULL)
+        kind->symlink(req, target, name);
+    else
+        reply_error(req, kind->name_rc);
+}
+
+void virtual_unlink(fuse_req_t req, const struct node_identity *dir, const char *name)
+{
+    const struct virtual_kind *kind = virtual_kind_of(dir);
+    if (kind->unlink != NULL)
+        kind->unlink(req, name);
+    else
+        reply_error(req, kind->name_rc);
+}
+
+void virtual_readlink(fuse_req_t req, const struct node_identity *node)
+{
+    const struct virtual_kind *kind = virtual_kind_of(node);
+    if (kind->readlink != NULL)
+        kind->readlink(req, node);
+    else
+        reply_error(req, -EINVAL);
 }
 
 void virtual_reply_entry(fuse_req_t req, const struct stat *stat, double timeout_s)

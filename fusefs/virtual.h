@@ -20,6 +20,7 @@
 #define SYSTEM_INO       (SYSTEM_INO_LAST - 63)
 #define SNAPSHOTS_INO    (SYSTEM_INO - 1) /* MNT/.snap */
 #define TRANSACTIONS_INO (SYSTEM_INO - 2) /* MNT/.txn */
+#define TABLESPACES_INO  (SYSTEM_INO - 3) /* MNT/.tablespace */
 
 /* What is a transaction's own, by its number. */
 enum transaction_node {
@@ -30,6 +31,9 @@ enum transaction_node {
 };
 #define TRANSACTION_INO_FIRST (UINT64_C(1) << 52)
 #define TRANSACTION_INO_LAST  (TRANSACTION_INO_FIRST + (UINT64_C(1) << 51) - 1)
+
+/* The links in MNT/.tablespace, by the number of the tablespace. */
+#define TABLESPACE_INO_FIRST (TRANSACTION_INO_LAST + 1)
 
 ino_no transaction_ino(uint64_t number, enum transaction_node node);
 uint64_t transaction_number_of(ino_no ino);
@@ -47,6 +51,9 @@ struct virtual_kind {
     void (*open)(fuse_req_t req, const struct node_identity *node, struct fuse_file_info *fi); /* NULL: -EISDIR */
     void (*mkdir)(fuse_req_t req, const char *name);                                           /* NULL: name_rc */
     void (*rmdir)(fuse_req_t req, const char *name);                                           /* NULL: name_rc */
+    void (*symlink)(fuse_req_t req, const char *target, const char *name);                     /* NULL: name_rc */
+    void (*unlink)(fuse_req_t req, const char *name);                                          /* NULL: name_rc */
+    void (*readlink)(fuse_req_t req, const struct node_identity *node);                        /* NULL: -EINVAL */
 };
 
 bool node_is_virtual(const struct node_identity *node);
@@ -60,6 +67,9 @@ void virtual_readdir(fuse_req_t req, const struct node_identity *dir, size_t siz
 void virtual_open(fuse_req_t req, const struct node_identity *node, struct fuse_file_info *fi);
 void virtual_mkdir(fuse_req_t req, const struct node_identity *dir, const char *name);
 void virtual_rmdir(fuse_req_t req, const struct node_identity *dir, const char *name);
+void virtual_symlink(fuse_req_t req, const struct node_identity *dir, const char *target, const char *name);
+void virtual_unlink(fuse_req_t req, const struct node_identity *dir, const char *name);
+void virtual_readlink(fuse_req_t req, const struct node_identity *node);
 
 /* Enters the node of stat->st_ino and answers with it; the kernel may keep it for timeout_s. */
 void virtual_reply_entry(fuse_req_t req, const struct stat *stat, double timeout_s);

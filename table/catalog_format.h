@@ -47,7 +47,8 @@ enum item_type {
     ITEM_DIRENT = 5,     /* (parent ino, name hash << 16 | tie): struct disk_dirent + name */
     ITEM_ORPHAN = 6,     /* (INO_NONE, ino): empty; unlinked but still open */
     ITEM_SNAPSHOT = 7,   /* (INO_NONE, snapshot number) */
-    ITEM_TABLESPACE = 8, /* (INO_NONE, tablespace number) */
+    ITEM_TABLESPACE = 8, /* (INO_NONE, tablespace number): struct disk_tablespace, name, directory; 0: the largest
+                            number that was ever given */
     ITEM_OWNER = 9,      /* (INO_NONE, relation): struct disk_owner; of an inode with INODE_RENUMBERED */
 };
 #define ITEM_TYPE_LAST    ITEM_OWNER
@@ -108,6 +109,14 @@ struct disk_snapshot {
     /* name bytes to the end of the value, 1 to 255 */
 };
 static_assert(sizeof(struct disk_snapshot) == 40, "snapshot is 40 bytes and a name");
+
+struct disk_tablespace {
+    le64 created_ns;     /*  0 wall clock */
+    uint8_t name_size;   /*  8 1 to 255 */
+    uint8_t reserved[7]; /*  9 zero */
+    /* name, then the directory to the end: absolute; empty: in the data directory */
+};
+static_assert(sizeof(struct disk_tablespace) == 16, "tablespace is 16 bytes, a name and a directory");
 
 struct disk_owner {
     le64 owner; /* 0 inode that has the relation */

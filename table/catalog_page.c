@@ -402,6 +402,22 @@ static const char *symlink_fault(const struct catalog_key *key, const void *valu
     return memchr(value, '\0', value_size) == NULL ? NULL : "a NUL in a symbolic link";
 }
 
+/* The last one is the counter of numbers. */
+static const char *tablespace_fault(const struct catalog_key *key, const void *value, size_t value_size)
+{
+    const struct disk_tablespace *disk = value;
+    if (key->ino != INO_NONE || key->sub > UINT32_MAX) {
+        return "the key of a tablespace";
+    }
+    if (key->sub == TS_DEFAULT) {
+        return value_size == sizeof(le32) ? NULL : "the largest number of a tablespace";
+    }
+    if (value_size < sizeof *disk || value_size - sizeof *disk < disk->name_size) {
+        return "the size of a tablespace";
+    }
+    return catalog_name_fault(disk + 1, disk->name_size);
+}
+
 const char *catalog_item_fault(const struct catalog_key *key, const void *value, size_t value_size)
 {
     if (key->ino >= INO_LIMIT) {
@@ -427,8 +443,9 @@ const char *catalog_item_fault(const struct catalog_key *key, const void *value,
         return key->ino == INO_NONE && key->sub != REL_NONE && value_size == sizeof(struct disk_owner) ? NULL
                                                                                                        : "an owner";
     case ITEM_SNAPSHOT:
+        return key->ino == INO_NONE ? NULL : "the key of a snapshot";
     case ITEM_TABLESPACE:
-        return key->ino == INO_NONE ? NULL : "the key of a snapshot or tablespace";
+        return tablespace_fault(key, value, value_size);
     default:
         return "the type of the item";
     }

@@ -27,6 +27,7 @@
 /* Content of a relation in some version. */
 struct content_of {
     rel_no rel;
+    ts_no ts;
     struct content_root root;
 };
 
@@ -60,7 +61,8 @@ static int note_inode(void *arg, const struct catalog_key *key, const void *valu
         return -ENOMEM;
     }
     copy->contents = contents;
-    copy->contents[copy->count++] = (struct content_of){.rel = inode.rel, .root = store_content_root(&inode)};
+    copy->contents[copy->count++] =
+        (struct content_of){.rel = inode.rel, .ts = inode.ts, .root = store_content_root(&inode)};
     return 0;
 }
 
@@ -214,7 +216,7 @@ static int copy_relation(struct base_copy *copy, rel_no rel, size_t first, size_
 {
     struct relation *relation = NULL;
     struct block_set set = {.blocks = 0};
-    int rc = relation_open(store_cache(copy->store), TS_DEFAULT, rel, &relation);
+    int rc = relation_open(store_cache(copy->store), copy->contents[first].ts, rel, &relation);
     if (rc == 0) {
         rc = block_set_init(&set, relation);
     }

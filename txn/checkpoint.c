@@ -416,6 +416,7 @@ static void release_previous(struct store *store, const struct checkpoint *check
     store_forget_referenced(store, cow_holder_at(checkpoint->fork));
     store_sweep_dead(store, SWEEP_CHECKPOINT);
     unlink_removable(store);
+    store_tablespaces_release(store, checkpoint->changes);
     trim_files(store);
     const int rc = store->log != NULL ? log_recycle(store->log, checkpoint->scan_lsn) : 0;
     if (rc != 0) {

@@ -187,6 +187,12 @@ static const struct field owner_fields[] = {
     FIELD(disk_owner, first, NUMBER),
 };
 
+static const struct field tablespace_fields[] = {
+    FIELD(disk_tablespace, created_ns, SIGNED),
+    FIELD(disk_tablespace, name_size, NUMBER),
+    FIELD(disk_tablespace, reserved, ZERO),
+};
+
 static const struct field snapshot_fields[] = {
     FIELD(disk_snapshot, at, NUMBER),         FIELD(disk_snapshot, catalog, PTR),
     FIELD(disk_snapshot, created_ns, SIGNED), FIELD(disk_snapshot, catalog_height, NUMBER),
@@ -239,6 +245,7 @@ static const struct structure structures[] = {
     [DUMP_BACK] = STRUCTURE(back_fields, disk_back),
     [DUMP_OWNER] = STRUCTURE(owner_fields, disk_owner),
     [DUMP_SNAPSHOT] = STRUCTURE(snapshot_fields, disk_snapshot),
+    [DUMP_TABLESPACE] = STRUCTURE(tablespace_fields, disk_tablespace),
     [DUMP_SIDECAR_HEADER] = STRUCTURE(sidecar_header_fields, sidecar_header),
     [DUMP_LOG_SEGMENT_HEADER] = STRUCTURE(segment_header_fields, log_segment_header),
     [DUMP_LOG_BATCH_HEADER] = STRUCTURE(batch_header_fields, log_batch_header),

@@ -168,6 +168,24 @@ static void add_snapshot(struct dump_line *line, const uint8_t *value, size_t si
     dump_add_bytes(line, size >= head ? value + head : value, size >= head ? size - head : size);
 }
 
+/* With number 0 it is the largest number that was given. */
+static void add_tablespace(struct dump_line *line, const uint8_t *value, size_t size)
+{
+    const struct disk_tablespace *disk = (const struct disk_tablespace *)value;
+    const uint8_t *name = value + sizeof *disk;
+    if (size == sizeof(le32)) {
+        le32 largest;
+        memcpy(&largest, value, sizeof largest);
+        dump_add(line, " largest=%u", le32_get(largest));
+        return;
+    }
+    dump_add_fields(line, DUMP_TABLESPACE, value);
+    dump_add(line, " name=");
+    dump_add_bytes(line, name, disk->name_size);
+    dump_add(line, " directory=");
+    dump_add_bytes(line, name + disk->name_size, size - sizeof *disk - disk->name_size);
+}
+
 /* The page was validated, so values have the sizes that their types want. */
 static void add_item_value(struct dump_line *line, uint8_t type, const uint8_t *value, size_t size)
 {
@@ -197,6 +215,10 @@ static void add_item_value(struct dump_line *line, uint8_t type, const uint8_t *
     case ITEM_SNAPSHOT:
         dump_add(line, " SNAPSHOT");
         add_snapshot(line, value, size);
+        break;
+    case ITEM_TABLESPACE:
+        dump_add(line, " TABLESPACE");
+        add_tablespace(line, value, size);
         break;
     case ITEM_ORPHAN:
         dump_add(line, " ORPHAN");

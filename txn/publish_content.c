@@ -39,6 +39,7 @@ static int change_relation(struct op_run *run, const struct take_over_arg *ta, s
     }
     inode->flags &= (uint8_t)~INODE_RENUMBERED;
     inode->rel = ta->own.rel;
+    inode->ts = ta->own.ts;
     inode->rel_created = ta->own.rel != REL_NONE ? cow_epoch(run->store->cow) : 0;
     if (rc == 0 && revives_relation(ta)) {
         inode->rel_created = ta->base.rel_created; /* who forked before the compaction sees it */

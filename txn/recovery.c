@@ -50,6 +50,9 @@ int store_replay_record(struct store *store, const struct op_record *op)
     case OP_SNAPSHOT_DROP:
     case OP_SNAPSHOT_RENAME:
         return store_snapshot_replay(store, op);
+    case OP_TABLESPACE:
+    case OP_TABLESPACE_DROP:
+        return store_tablespace_replay(store, op);
     case OP_SETATTR:
     case OP_SETXATTR:
     case OP_REMOVEXATTR:

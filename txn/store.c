@@ -3,7 +3,7 @@
  *
  *   DIR/control          what is in force (txn/control_format.h)
  *   DIR/lock             locked by whoever has it open; holds the process id as text
- *   DIR/rel/HH/RELID     relation files (bufcache/)
+ *   DIR/rel/HH/RELID     relation files (bufcache/); more of them in tablespaces (txn/store_tablespace.c)
  *
  * Opening writes a control slot with new ceilings before anything else, so that no number of an earlier life is used
  * again (STORE-5).
@@ -12,6 +12,7 @@
 #include "txn/store_open.h"
 #include "txn/store_sidecar.h"
 
+#include "base/array.h"
 #include "base/plant.h"
 #include "txn/control_format.h"
 #include "txn/store_archive.h"
@@ -237,6 +238,9 @@ static int make_writable(struct store *store, const struct store_options *option
     if (rc == 0) {
         rc = store_recover(store);
     }
+    if (rc == 0) {
+        rc = store_tablespaces_require(store);
+    }
     if (rc == 0 && options->archive != NULL) {
         rc = store_archive_open(store, options->archive, options->archive_timeout_ms);
     }
@@ -277,6 +281,9 @@ static struct store *store_make(const struct store_options *options)
     store->diag = options->diag;
     store->dir = dir;
     store->read_only = options->read_only;
+    store->pinned = options->pinned != NULL;
+    store->restoring = options->restoring;
+    store->missing_tablespace_offline = options->missing_tablespace_offline;
     store->progress = options->progress;
     store->background = options->background;
     const uint32_t interval_ms = options->checkpoint_interval_ms;
@@ -305,6 +312,8 @@ static struct store *store_make(const struct store_options *options)
     mutex_init(&store->referenced_lock, LOCK_RANK_LEAF);
     mutex_init(&store->snapshots_lock, LOCK_RANK_SNAPSHOTS);
     mutex_init(&store->txns_lock, LOCK_RANK_SNAPSHOTS);
+    rwlock_init(&store->placement_lock, LOCK_RANK_TABLESPACES, 0);
+    mutex_init(&store->tablespaces_lock, LOCK_RANK_LEAF);
     mutex_init(&store->map_lock, LOCK_RANK_MAP);
     store_maps_init(store);
     mutex_init(&store->thread_lock, LOCK_RANK_LEAF);
@@ -349,6 +358,7 @@ static int store_free(struct store *store)
     if (store->cache != NULL) {
         bufcache_close(store->cache);
     }
+    store_tablespaces_free(store);
     rc = store_reserve_close(store);
     if (store->lock_file != NULL) {
         const int lock_rc = io_close(store->lock_file);
@@ -366,6 +376,8 @@ static int store_free(struct store *store)
     mutex_destroy(&store->referenced_lock);
     mutex_destroy(&store->snapshots_lock);
     mutex_destroy(&store->txns_lock);
+    rwlock_destroy(&store->placement_lock);
+    mutex_destroy(&store->tablespaces_lock);
     mutex_destroy(&store->map_lock);
     mutex_destroy(&store->maps.lock);
     condvar_destroy(&store->maps.wake);
@@ -422,11 +434,15 @@ static int open_all(struct store *store, const struct store_options *options, pi
     if (rc == 0) {
         rc = store_snapshots_adopt(store);
     }
-    if (rc == 0 && options->restoring) {
-        return make_replayable(store);
+    if (rc == 0) {
+        rc = store_tablespaces_adopt(store);
     }
-    if (rc == 0 && !store->read_only) {
-        rc = make_writable(store, options, was_clean);
+    if (rc == 0 && options->restoring) {
+        rc = make_replayable(store);
+        return rc == 0 ? store_tablespaces_require(store) : rc;
+    }
+    if (rc == 0) {
+        rc = store->read_only ? store_tablespaces_require(store) : make_writable(store, options, was_clean);
     }
     if (rc == 0 && options->background && !store->read_only) {
         rc = store_thread_start(store);
@@ -545,17 +561,59 @@ const char *store_read_only_reason(struct store *store)
     return store->read_only ? "mounted read-only" : NULL;
 }
 
+struct space_sum {
+    struct store *store;
+    struct store_space space;
+    uint64_t *devices; /* each filesystem counts once */
+    size_t count, capacity;
+};
+
+static bool is_counted(const struct space_sum *sum, uint64_t device_id)
+{
+    for (size_t i = 0; i < sum->count; i++) {
+        if (sum->devices[i] == device_id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int add_space(void *arg, ts_no ts, const char *dir)
+{
+    struct space_sum *sum = arg;
+    struct io_space space;
+    struct io_stat stat;
+    int rc = io_stat(sum->store->dev, dir, &stat);
+    if (rc == 0 && is_counted(sum, stat.device_id)) {
+        return 0;
+    }
+    if (rc == 0) {
+        rc = io_space(sum->store->dev, dir, &space);
+    }
+    if (rc != 0) {
+        return ts == TS_DEFAULT ? rc : 0; /* one that is gone has no space */
+    }
+    uint64_t *devices = array_with_room(sum->devices, sum->count, &sum->capacity, sizeof devices[0]);
+    if (devices == NULL) {
+        return -ENOMEM;
+    }
+    sum->devices = devices;
+    sum->devices[sum->count++] = stat.device_id;
+    sum->space.total_bytes += space.total_bytes;
+    sum->space.free_bytes += space.free_bytes;
+    sum->space.available_bytes += space.available_bytes;
+    sum->space.free_inodes += space.free_files;
+    return 0;
+}
+
 int store_space(struct store *store, struct store_space *out_space)
 {
-    struct io_space space;
-    const int rc = io_space(store->dev, store->dir, &space);
+    struct space_sum sum = {.store = store};
+    const int rc = store_each_place(store, add_space, &sum);
+    free(sum.devices);
     if (rc == 0) {
-        const uint64_t inodes = atomic_load(&store->inode_count);
-        *out_space = (struct store_space){.total_bytes = space.total_bytes,
-                                          .free_bytes = space.free_bytes,
-                                          .available_bytes = space.available_bytes,
-                                          .inodes = inodes + space.free_files,
-                                          .free_inodes = space.free_files};
+        sum.space.inodes = atomic_load(&store->inode_count) + sum.space.free_inodes;
+        *out_space = sum.space;
     }
     return rc;
 }

@@ -43,6 +43,8 @@ struct store_options {
     uint32_t log_segment_size;       /* of a store that is always opened with it (tests); 0: 16 MiB */
     bool fsm_threshold_given;        /* else that of the data directory */
     uint32_t fsm_threshold;          /* blocks of its live tree above which a table gets a sidecar */
+    bool
+        missing_tablespace_offline; /* tables in a tablespace whose directory is missing answer -EIO; else the store is refused */
     bool read_only;
     bool restoring; /* to go on with the replay of a base (txn/restore.c): no log is opened */
     const struct control
@@ -271,6 +273,28 @@ struct store_snapshot_info {
 typedef int store_snapshot_fn(void *arg, const struct store_snapshot_info *info);
 int store_each_snapshot(struct store *store, store_snapshot_fn *fn, void *arg);
 
+/* ---- tablespaces ---- */
+
+/* A directory, on whatever filesystem, for the relation files of tables. A directory or table of the tree that has one (STORE_XATTR_TABLESPACE: its
+ * name) hands it on to what is made in it. */
+#define STORE_XATTR_TABLESPACE "user.tblfs.tablespace"
+
+/* dir: absolute; it is empty, or was a tablespace of this store's, and is locked as long as the store is open. Durable when it returns.
+ * -EEXIST: the name; -EBUSY: the directory is in use; -ENOTEMPTY; -EINVAL; -ENAMETOOLONG; ... What is wrong is said on diag. */
+int store_tablespace_create(struct store *store, struct store_name name, const char *dir) WARN_UNUSED;
+/* -ENOTEMPTY: relation files are left in it, behind a checkpoint that was taken for it; said. -ENOENT. Durable when it returns. */
+int store_tablespace_drop(struct store *store, struct store_name name) WARN_UNUSED;
+struct store_tablespace_info {
+    ts_no number; /* never used again */
+    const char *name;
+    const char *dir;
+    int64_t created_ns;
+    bool offline; /* its directory was missing when the store was opened */
+};
+/* In order of their numbers; called under a lock: fn must not call the store. Non-zero stops and is handed on. */
+typedef int store_tablespace_fn(void *arg, const struct store_tablespace_info *info);
+int store_each_tablespace(struct store *store, store_tablespace_fn *fn, void *arg);
+
 /* ---- transactions ---- */
 
 /* A private version of the whole tree, begun in O(1): every call of this header works on its view. Closed all at once, or not at all. What
@@ -392,6 +416,7 @@ int store_each_holder(struct store *store, store_holder_fn *fn, void *arg);
 
 struct store_relation {
     rel_no rel; /* REL_NONE: nothing was ever written to the table */
+    ts_no ts;
     ino_no ino;
     const char *path; /* as in store_txn_object, of its first name; "": it was unlinked, and is open */
     uint64_t size_bytes;

@@ -3,7 +3,12 @@
  */
 #include "txn/store_int.h"
 
+#include "base/nearest.h"
+
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -133,6 +138,8 @@ int store_setattr(struct store *store, struct view *view, ino_no ino, unsigned s
 /* All attributes of an inode together: removing the inode removes them in one operation, which has to find room. */
 #define XATTRS_MAX_BYTES (65536u + sizeof(struct disk_xattr))
 
+#define TS_TEXT_BYTES 12u
+
 struct xattr_arg {
     ino_no ino;
     const char *name;
@@ -167,11 +174,36 @@ static int check_room(struct op_run *run, const struct xattr_arg *xa)
     return rc == 0 && bytes > XATTRS_MAX_BYTES ? -ENOSPC : rc;
 }
 
+/* The value is the number, as text (TABLESPACE-3). A table that has a relation stays where it is. */
+static int place(struct op_run *run, const struct xattr_arg *xa, struct inode *inode)
+{
+    char text[TS_TEXT_BYTES] = "";
+    if (xa->value_size >= sizeof text) {
+        return -EBADMSG;
+    }
+    memcpy(text, xa->value, xa->value_size);
+    if (!S_ISDIR(inode->mode) && (!S_ISREG(inode->mode) || (inode->rel != REL_NONE && run->replay == NULL))) {
+        return -EOPNOTSUPP;
+    }
+    if (inode->rel == REL_NONE) {
+        inode->ts = (ts_no)strtoul(text, NULL, 10);
+    }
+    return put_changed(run, inode);
+}
+
+static bool is_placement(const struct xattr_arg *xa)
+{
+    return strcmp(xa->name, STORE_XATTR_TABLESPACE) == 0;
+}
+
 static int plan_setxattr(struct op_run *run, void *arg)
 {
     const struct xattr_arg *xa = arg;
     struct inode inode;
     int rc = xattr_common(run, xa, &inode);
+    if (rc == 0 && is_placement(xa)) {
+        return place(run, xa, &inode);
+    }
     if (rc == 0) {
         rc = xattr_batch_put(&run->batch, &run->store->hash, xa->ino, xa->name, xa->value, xa->value_size,
                              (xa->flags & STORE_XATTR_REPLACE) != 0, (xa->flags & STORE_XATTR_CREATE) != 0,
@@ -183,6 +215,43 @@ static int plan_setxattr(struct op_run *run, void *arg)
     return rc != 0 ? rc : put_changed(run, &inode);
 }
 
+struct spelling {
+    const char *word;
+    char best[STORE_NAME_MAX + 1];
+};
+
+static int spell(void *arg, const struct store_tablespace_info *info)
+{
+    struct spelling *spelling = arg;
+    const char *const words[] = {info->name, spelling->best[0] != '\0' ? spelling->best : NULL, NULL};
+    const char *nearest = nearest_of(spelling->word, words);
+    if (nearest != NULL && nearest != spelling->best) {
+        memcpy(spelling->best, nearest, strlen(nearest) + 1);
+    }
+    return 0;
+}
+
+/* What the user names becomes what the record says. */
+static int find_tablespace(struct store *store, struct xattr_arg *xa, char number[TS_TEXT_BYTES])
+{
+    ts_no ts = TS_DEFAULT;
+    char word[STORE_NAME_MAX + 1] = "";
+    const struct store_name name = {.bytes = xa->value, .size = xa->value_size};
+    if (store_tablespace_number(store, name, &ts) != 0) {
+        memcpy(word, name.bytes, name.size < STORE_NAME_MAX ? name.size : STORE_NAME_MAX);
+        struct spelling spelling = {.word = word};
+        (void)store_each_tablespace(store, spell, &spelling);
+        const bool is_near = spelling.best[0] != '\0';
+        diag_log(store->diag, DIAG_WARNING, "there is no tablespace %s%s%s%s", word, is_near ? "; did you mean " : "",
+                 spelling.best, is_near ? "?" : "");
+        return -EINVAL;
+    }
+    (void)snprintf(number, TS_TEXT_BYTES, "%" PRIu32, ts);
+    xa->value = number;
+    xa->value_size = strlen(number);
+    return 0;
+}
+
 int store_setxattr(struct store *store, struct view *view, ino_no ino, const char *name, const void *value,
                    size_t value_size, unsigned flags)
 {
@@ -190,7 +259,11 @@ int store_setxattr(struct store *store, struct view *view, ino_no ino, const cha
         return -ERANGE;
     }
     struct xattr_arg xa = {.ino = ino, .name = name, .value = value, .value_size = value_size, .flags = flags};
-    const int rc = store_warm_inode(store, view, ino);
+    char number[TS_TEXT_BYTES];
+    int rc = is_placement(&xa) ? find_tablespace(store, &xa, number) : 0;
+    if (rc == 0) {
+        rc = store_warm_inode(store, view, ino);
+    }
     return rc != 0 ? rc : store_op_run(store, view, OP_SETXATTR, plan_setxattr, &xa);
 }
 
@@ -199,6 +272,9 @@ static int plan_removexattr(struct op_run *run, void *arg)
     const struct xattr_arg *xa = arg;
     struct inode inode;
     int rc = xattr_common(run, xa, &inode);
+    if (rc == 0 && is_placement(xa)) {
+        return inode.ts == TS_DEFAULT && run->replay == NULL ? -ENODATA : place(run, xa, &inode);
+    }
     if (rc == 0) {
         rc = xattr_batch_remove(&run->batch, &run->store->hash, xa->ino, xa->name);
     }

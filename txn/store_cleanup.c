@@ -92,9 +92,11 @@ static int compare_numbers(const void *a, const void *b)
 }
 
 struct unnamed_scan {
-    rel_no below;             /* numbers of this life may be about to be named */
-    struct number_list named; /* sorted */
-    struct number_list unnamed;
+    rel_no below;               /* numbers of this life may be about to be named */
+    struct number_list named;   /* sorted */
+    struct number_list unnamed; /* of one place */
+    struct store *store;
+    uint64_t removed;
 };
 
 /* File names are relation numbers in 16 hexadecimal digits; anything else is not ours to remove. */
@@ -115,13 +117,13 @@ static int judge_file(void *arg, const char *name, enum io_file_kind kind)
     return number_list_add(&scan->unnamed, rel);
 }
 
-static int list_files(struct store *store, struct unnamed_scan *scan)
+static int list_files(struct unnamed_scan *scan, const char *dir)
 {
     int rc = 0;
     for (unsigned i = 0; i < 256 && rc == 0; i++) {
         char path[STORE_PATH_SIZE];
-        (void)snprintf(path, sizeof path, "%s/rel/%02x", store->dir, i);
-        rc = io_list_dir(store->dev, path, judge_file, scan);
+        (void)snprintf(path, sizeof path, "%s/rel/%02x", dir, i);
+        rc = io_list_dir(scan->store->dev, path, judge_file, scan);
     }
     return rc;
 }
@@ -141,9 +143,21 @@ int store_remove_file(struct store *store, ts_no ts, rel_no rel)
     return rc;
 }
 
+static int remove_unnamed_at(void *arg, ts_no ts, const char *dir)
+{
+    struct unnamed_scan *scan = arg;
+    scan->unnamed.count = 0;
+    int rc = list_files(scan, dir);
+    for (size_t i = 0; i < scan->unnamed.count && rc == 0; i++) {
+        rc = store_remove_file(scan->store, ts, scan->unnamed.numbers[i]);
+    }
+    scan->removed += scan->unnamed.count;
+    return rc;
+}
+
 int store_remove_unnamed_files(struct store *store)
 {
-    struct unnamed_scan scan = {.below = store->first_rel};
+    struct unnamed_scan scan = {.below = store->first_rel, .store = store};
     struct frame_budget budget;
     int rc = frame_budget_take(store->cache, STORE_READ_PINS, 0, &budget);
     if (rc != 0) {
@@ -157,14 +171,11 @@ int store_remove_unnamed_files(struct store *store)
         qsort(scan.named.numbers, scan.named.count, sizeof scan.named.numbers[0], compare_numbers);
     }
     if (rc == 0) {
-        rc = list_files(store, &scan);
+        rc = store_each_place(store, remove_unnamed_at, &scan);
     }
-    for (size_t i = 0; i < scan.unnamed.count && rc == 0; i++) {
-        rc = store_remove_file(store, TS_DEFAULT, scan.unnamed.numbers[i]);
-    }
-    if (rc == 0 && scan.unnamed.count > 0) {
-        diag_log(store->diag, DIAG_INFO, "%s: removed %zu relation files left by an unclean end", store->dir,
-                 scan.unnamed.count);
+    if (rc == 0 && scan.removed > 0) {
+        diag_log(store->diag, DIAG_INFO, "%s: removed %llu relation files left by an unclean end", store->dir,
+                 (unsigned long long)scan.removed);
     }
     free(scan.named.numbers);
     free(scan.unnamed.numbers);

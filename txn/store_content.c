@@ -36,6 +36,7 @@ struct content_change {
     bool refers;                    /* room was reserved for a record that refers to pages */
     bool by_value;                  /* the bytes go into the log also when they could go by reference */
     bool made;                      /* a relation was made for this change */
+    bool places;                    /* and placement_lock is held, shared, until that is logged */
 };
 
 int store_check_undamaged(const struct store *store, const struct inode *inode)
@@ -225,6 +226,12 @@ int store_make_relation(struct store *store, ts_no ts, rel_no rel, ino_no ino, s
     return 0;
 }
 
+/* A directory that can be read, but not written to: that stops no replay. */
+static bool is_closed_to_us(int rc)
+{
+    return rc == -EPERM || rc == -EACCES || rc == -EROFS;
+}
+
 /* The file has a relation with a map, if it needs one (file lock held exclusively, gate not held). */
 static int ensure_relation(struct content_change *change, const struct inode *inode)
 {
@@ -242,7 +249,16 @@ static int ensure_relation(struct content_change *change, const struct inode *in
     if (rel == REL_NONE) {
         return -EBADMSG; /* the record says that there was one already */
     }
-    int rc = store_make_relation(store, inode->ts, rel, file->ino, &relation);
+    rwlock_lock_shared(&store->placement_lock); /* TABLESPACE-2 */
+    change->places = true;
+    const ts_no ts = store_tablespace_for(store, inode->ts);
+    int rc = store_make_relation(store, ts, rel, file->ino, &relation);
+    if (change->replay != NULL && ts != TS_DEFAULT && is_closed_to_us(rc)) {
+        diag_log(store->diag, DIAG_WARNING,
+                 "tablespace %u: no file can be made in it: %s: inode %llu is replayed in the data directory", ts,
+                 strerror(-rc), (unsigned long long)file->ino);
+        rc = store_make_relation(store, TS_DEFAULT, rel, file->ino, &relation);
+    }
     if (rc == 0) {
         rc = view_relation_created(file->view, relation);
     }
@@ -336,6 +352,7 @@ static void change_inode(struct op_run *run, const struct content_change *change
     inode->size_bytes = root.bytes;
     if (change->made) {
         inode->rel = relation_number(change->file->relation);
+        inode->ts = relation_tablespace(change->file->relation);
         inode->rel_created = epoch;
         run->op.rel = inode->rel;
     }
@@ -511,6 +528,9 @@ static int change_try(struct content_change change, struct op_retry *retry)
     rc = change_locked(&run, &change);
     op_note_retry(&run, rc, retry);
     op_release(&run);
+    if (change.places) {
+        rwlock_unlock_shared(&file->store->placement_lock);
+    }
     if (rc != 0 && change.made) {
         abandon_relation(file);
     }

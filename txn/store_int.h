@@ -164,6 +164,15 @@ struct store {
     struct store_snapshot *snapshots; /* open ones and those whose holder is not closed yet */
     _Atomic uint64_t next_txn;        /* number of a snapshot or a transaction */
 
+    struct rwlock placement_lock;  /* LOCK_RANK_TABLESPACES: shared by who makes a relation until that is logged */
+    struct mutex tablespaces_lock; /* LOCK_RANK_LEAF: the list */
+    struct store_tablespace
+        *tablespaces;      /* by number; with those that are dropped, until their directories are clean */
+    _Atomic ts_no last_ts; /* the largest number that was ever given */
+    bool pinned;           /* somebody else has the store open, and its directories locked */
+    bool missing_tablespace_offline;
+    bool restoring; /* the data directory is a copy: the tablespaces that it names are not its own */
+
     struct mutex map_lock; /* LOCK_RANK_MAP: two views may want a map of one relation */
     struct map_builder maps;
     struct mutex txns_lock;          /* LOCK_RANK_SNAPSHOTS: list of transactions, removed names, commits */
@@ -476,6 +485,28 @@ int store_snapshots_keep(struct store *store, struct store_snapshot ***out_list,
 void store_snapshots_close_adopted(struct store *store);
 void store_snapshots_free(struct store *store);
 int store_snapshot_replay(struct store *store, const struct op_record *record) WARN_UNUSED;
+
+/* ---- store_tablespace.c ---- */
+/* At open: the directories of the tablespaces that the catalog names are opened. What keeps one from it is said, and counts in
+ * store_tablespaces_require. */
+int store_tablespaces_adopt(struct store *store) WARN_UNUSED;
+/* When nothing is left to be replayed: one that cannot be opened is offline, or refused. */
+int store_tablespaces_require(struct store *store) WARN_UNUSED;
+/* A checkpoint that forked when `changes` were applied is durable: what replay dropped before goes from the disk. */
+void store_tablespaces_release(struct store *store, uint64_t changes);
+void store_tablespaces_free(struct store *store);
+int store_tablespace_replay(struct store *store, const struct op_record *record) WARN_UNUSED;
+/* Where a relation for an inode of that tablespace is made: there, or, when it was dropped, in the data directory. */
+ts_no store_tablespace_for(struct store *store, ts_no ts);
+/* The tablespace that has the relation's file, or would have it in memory; TS_DEFAULT: none has. -ENOENT: none has, but one that is
+ * missing may. */
+int store_tablespace_of_file(struct store *store, rel_no rel, ts_no *out_ts) WARN_UNUSED;
+/* Directories with relation files, in turn: of the data directory, then of each tablespace that can be read. */
+typedef int store_place_fn(void *arg, ts_no ts, const char *dir);
+int store_each_place(struct store *store, store_place_fn *fn, void *arg) WARN_UNUSED;
+/* The number of the one that is meant by that value of STORE_XATTR_TABLESPACE, and the other way round. -ENOENT. */
+int store_tablespace_number(struct store *store, struct store_name name, ts_no *out_ts) WARN_UNUSED;
+int store_tablespace_name(struct store *store, ts_no ts, char name[STORE_NAME_MAX + 1]) WARN_UNUSED;
 
 /* ---- store_commit.c ---- */
 void commit_list_free(struct commit_list *list);

@@ -226,6 +226,20 @@ static ino_no new_ino(struct op_run *run)
     return run->replay != NULL ? run->replay->ino : atomic_fetch_add(&run->store->next_ino, 1);
 }
 
+static bool has_tablespace(uint32_t mode)
+{
+    return S_ISREG(mode) || S_ISDIR(mode);
+}
+
+/* What is made in a directory lies where the directory says, unless that is gone; replay does as the record says (TABLESPACE-3). */
+static ts_no new_tablespace(struct op_run *run, const struct create_arg *ca, const struct inode *dir)
+{
+    if (!has_tablespace(ca->mode)) {
+        return TS_DEFAULT;
+    }
+    return run->replay != NULL ? run->replay->rdev : store_tablespace_for(run->store, dir->ts);
+}
+
 static struct inode new_inode(struct op_run *run, const struct create_arg *ca, const struct inode *dir)
 {
     const bool inherit_gid = (dir->mode & S_ISGID) != 0;
@@ -237,8 +251,8 @@ static struct inode new_inode(struct op_run *run, const struct create_arg *ca, c
         .nlink = S_ISDIR(ca->mode) ? 2 : 1,
         .uid = ca->who.uid,
         .gid = inherit_gid ? dir->gid : ca->who.gid,
-        .rdev = ca->rdev,
-        .ts = TS_DEFAULT,
+        .rdev = has_tablespace(ca->mode) ? 0 : ca->rdev,
+        .ts = new_tablespace(run, ca, dir),
         .atime_ns = now,
         .mtime_ns = now,
         .ctime_ns = run->ctime_ns,
@@ -298,7 +312,7 @@ static int plan_create(struct op_run *run, void *arg)
     run->op.mode = inode.mode;
     run->op.uid = inode.uid;
     run->op.gid = inode.gid;
-    run->op.rdev = inode.rdev;
+    run->op.rdev = has_tablespace(inode.mode) ? inode.ts : inode.rdev;
     run->op.data = (struct op_bytes){.data = ca->target, .size = ca->target != NULL ? inode.size_bytes : 0};
     store_attr_of(&inode, ca->out_attr);
     return rc;

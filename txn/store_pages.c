@@ -211,7 +211,11 @@ int store_recovery_note_pages(struct store *store, const struct op_record *op)
     struct recovery_pages *pages = store->recovery_pages;
     const size_t count_before = pages->count;
     const uint32_t last_before = count_before > 0 ? pages->runs[count_before - 1].count : 0;
-    rc = relation_open(store->cache, TS_DEFAULT, op->rel, &relation);
+    ts_no ts = TS_DEFAULT;
+    rc = store_tablespace_of_file(store, op->rel, &ts);
+    if (rc == 0) {
+        rc = relation_open(store->cache, ts, op->rel, &relation);
+    }
     if (rc == 0) {
         relation_set_quiet(relation, true); /* pages that are not there end the log; they are no damage by themselves */
         rc = note_pages_of(store, relation, op);

@@ -227,6 +227,24 @@ int store_readdir(struct store *store, struct view *view, ino_no dir, uint64_t a
     return rc > 0 ? 0 : rc;
 }
 
+/* What is no item: where it lies. -ENODATA; -ENOENT: there is no such inode. */
+static int get_own_xattr(struct store *store, struct view *view, ino_no ino, const char *name,
+                         char value[STORE_NAME_MAX + 1], size_t *out_size)
+{
+    struct inode inode;
+    int rc = inode_get(view, ino, &inode);
+    if (rc == 0 && (strcmp(name, STORE_XATTR_TABLESPACE) != 0 || inode.ts == TS_DEFAULT)) {
+        rc = -ENODATA;
+    }
+    if (rc == 0) {
+        rc = store_tablespace_name(store, inode.ts, value) == 0 ? 0 : -ENODATA;
+    }
+    if (rc == 0) {
+        *out_size = strlen(value);
+    }
+    return rc;
+}
+
 int store_getxattr(struct store *store, struct view *view, ino_no ino, const char *name, void *buffer, size_t capacity,
                    size_t *out_size)
 {
@@ -239,9 +257,7 @@ int store_getxattr(struct store *store, struct view *view, ino_no ino, const cha
     size_t size = 0;
     rc = xattr_get(view, &store->hash, ino, name, value, sizeof value, &size);
     if (rc == -ENODATA) {
-        struct inode inode;
-        const int inode_rc = inode_get(view, ino, &inode);
-        rc = inode_rc != 0 ? inode_rc : rc;
+        rc = get_own_xattr(store, view, ino, name, (char *)value, &size);
     }
     store_read_leave(view, &budget);
     if (rc != 0) {
@@ -289,6 +305,9 @@ int store_listxattr(struct store *store, struct view *view, ino_no ino, char *bu
     rc = inode_get(view, ino, &inode);
     if (rc == 0) {
         rc = xattr_scan(view, ino, listxattr_entry, &la);
+    }
+    if (rc == 0 && store_tablespace_for(store, inode.ts) != TS_DEFAULT) {
+        rc = listxattr_entry(&la, 0, STORE_XATTR_TABLESPACE, strlen(STORE_XATTR_TABLESPACE), NULL, 0);
     }
     store_read_leave(view, &budget);
     if (rc == 0 && capacity != 0 && la.size > capacity) {

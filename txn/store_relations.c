@@ -117,7 +117,7 @@ static int look_at_file(struct store *store, const struct inode *inode, struct s
     }
     int rc = relation_open(store->cache, inode->ts, inode->rel, &relation);
     if (rc != 0) {
-        return rc;
+        return rc == -EIO ? 0 : rc; /* its tablespace is offline: nothing is known */
     }
     rc = relation_look(relation, &out->file);
     look_at_map(relation, out);
@@ -130,6 +130,7 @@ static int hand_out(struct store *store, const struct listed_table *table, store
     const struct inode *inode = &table->inode;
     const struct content_root root = store_content_root(inode);
     struct store_relation relation = {.rel = inode->rel,
+                                      .ts = inode->ts,
                                       .ino = inode->ino,
                                       .path = table->path,
                                       .size_bytes = inode->size_bytes,

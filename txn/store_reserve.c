@@ -105,6 +105,7 @@ static bool frees(enum op_type type)
     case OP_REMOVEXATTR:
     case OP_DESTROY:
     case OP_SNAPSHOT_DROP:
+    case OP_TABLESPACE_DROP:
         return true;
     default:
         return false;

@@ -245,16 +245,29 @@ static int judge_name(void *arg, const char *name, enum io_file_kind kind)
     return 0;
 }
 
-static int each_sidecar(struct store *store, sidecar_fn *fn)
+struct sidecar_walk {
+    struct store *store;
+    sidecar_fn *fn;
+};
+
+static int each_sidecar_at(void *arg, ts_no ts, const char *place)
 {
+    const struct sidecar_walk *walk = arg;
     int rc = 0;
+    (void)ts;
     for (unsigned i = 0; i < 256 && rc == 0; i++) {
         char dir[STORE_PATH_SIZE];
-        (void)snprintf(dir, sizeof dir, "%s/rel/%02x", store->dir, i);
-        struct sidecar_list list = {.store = store, .dir = dir, .fn = fn};
-        rc = io_list_dir(store->dev, dir, judge_name, &list);
+        (void)snprintf(dir, sizeof dir, "%s/rel/%02x", place, i);
+        struct sidecar_list list = {.store = walk->store, .dir = dir, .fn = walk->fn};
+        rc = io_list_dir(walk->store->dev, dir, judge_name, &list);
     }
     return rc;
+}
+
+static int each_sidecar(struct store *store, sidecar_fn *fn)
+{
+    struct sidecar_walk walk = {.store = store, .fn = fn};
+    return store_each_place(store, each_sidecar_at, &walk);
 }
 
 int store_sidecars_remove_all(struct store *store)
@@ -453,17 +466,25 @@ static uint32_t write_each(struct store *store, struct relation **relations, uin
     return written;
 }
 
-static int sync_changed_dirs(struct store *store)
+/* Of all places: in which of them it was is not kept. */
+static int sync_changed_dirs_at(void *arg, ts_no ts, const char *place)
 {
+    struct store *store = arg;
     int rc = 0;
+    (void)ts;
     for (unsigned i = 0; i < 256 && rc == 0; i++) {
         if ((atomic_load(&store->sidecars.changed_dirs[i / 64]) >> (i % 64) & 1) != 0) {
             char dir[STORE_PATH_SIZE];
-            (void)snprintf(dir, sizeof dir, "%s/rel/%02x", store->dir, i);
+            (void)snprintf(dir, sizeof dir, "%s/rel/%02x", place, i);
             rc = io_sync_dir(store->dev, dir);
         }
     }
     return rc;
+}
+
+static int sync_changed_dirs(struct store *store)
+{
+    return store_each_place(store, sync_changed_dirs_at, store);
 }
 
 static uint32_t count_changed_dirs(struct store *store)
@@ -486,14 +507,14 @@ static int sync_each(struct store *store, struct relation *const *written, uint3
     return rc != 0 ? rc : sync_changed_dirs(store);
 }
 
-/* `anchor` is the data directory, open since before the first of them was written, or NULL. */
+/* `anchor` is the data directory, open since before the first of them was written, or NULL. Tablespaces may be on other filesystems. */
 static int sync_all(struct store *store, struct io_file *anchor, struct relation *const *written, uint32_t count)
 {
     int rc = -EOPNOTSUPP;
     if (PLANT(SIDECARS_NOT_SYNCED)) {
         return 0;
     }
-    if (anchor != NULL && count + count_changed_dirs(store) >= SYNC_FILESYSTEM_MIN) {
+    if (anchor != NULL && store->tablespaces == NULL && count + count_changed_dirs(store) >= SYNC_FILESYSTEM_MIN) {
         rc = io_sync_filesystem(anchor);
     }
     return rc == -EOPNOTSUPP ? sync_each(store, written, count) : rc;

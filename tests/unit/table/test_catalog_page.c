@@ -64,6 +64,11 @@ static uint16_t random_item(struct test_random *random, struct catalog_key *key,
         ((struct disk_owner *)value)->owner = le64_of(sub);
         ((struct disk_owner *)value)->first = le64_of(7);
         return sizeof(struct disk_owner);
+    case ITEM_TABLESPACE:
+        *key = (struct catalog_key){.type = ITEM_TABLESPACE, .sub = test_random_range(random, 1, 50)};
+        ((struct disk_tablespace *)value)->name_size = (uint8_t)size;
+        memset(value + sizeof(struct disk_tablespace), 'd', size + 20u);
+        return (uint16_t)(sizeof(struct disk_tablespace) + size + 20u);
     default:
         key->ino = INO_NONE;
         test_random_bytes(random, value, size);
@@ -289,6 +294,29 @@ static void single_faults_are_found(void **state)
     free(page);
 }
 
+static const char *fault_of_tablespace(uint64_t number, uint8_t name_size, size_t size)
+{
+    uint8_t value[64] = {0};
+    const struct catalog_key key = {.ino = INO_NONE, .sub = number, .type = ITEM_TABLESPACE};
+    memset(value + sizeof(struct disk_tablespace), 'd', sizeof value - sizeof(struct disk_tablespace));
+    ((struct disk_tablespace *)value)->name_size = name_size;
+    return catalog_item_fault(&key, value, size);
+}
+
+static void bad_tablespaces_are_told(void **state)
+{
+    (void)state;
+    const size_t head = sizeof(struct disk_tablespace);
+    assert_null(fault_of_tablespace(1, 3, head + 10));
+    assert_null(fault_of_tablespace(1, 3, head + 3)); /* in the data directory */
+    assert_null(fault_of_tablespace(TS_DEFAULT, 0, sizeof(le32)));
+    assert_non_null(fault_of_tablespace(TS_DEFAULT, 3, head + 10));
+    assert_non_null(fault_of_tablespace(1, 3, head + 2));
+    assert_non_null(fault_of_tablespace(1, 3, head - 1));
+    assert_non_null(fault_of_tablespace(1, 0, head + 10));
+    assert_non_null(fault_of_tablespace(UINT64_C(1) << 32, 3, head + 10));
+}
+
 static void bad_names_are_told(void **state)
 {
     (void)state;
@@ -311,6 +339,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(single_faults_are_found),
         cmocka_unit_test(bad_names_are_told),
+        cmocka_unit_test(bad_tablespaces_are_told),
         cmocka_unit_test(equal_items_give_equal_bytes),
         cmocka_unit_test(mutated_leaves_are_refused_or_safe),
         cmocka_unit_test(mutated_inner_pages_are_refused_or_safe),
