@@ -109,6 +109,13 @@ int relation_look(struct relation *relation, struct relation_file *out_file) WAR
 int relation_extend(struct relation *relation, block_no blocks) WARN_UNUSED;
 /* Cuts the file to `blocks`. Nothing at or above may be resident. */
 int relation_cut(struct relation *relation, block_no blocks) WARN_UNUSED;
+/* Gives the space of these blocks of the file back to the filesystem; none of them may be resident. -EOPNOTSUPP: it cannot do that, and is
+ * not asked again. Another error, reported: some of them may have none any more. */
+int relation_punch(struct relation *relation, block_no first, uint32_t count) WARN_UNUSED;
+/* The blocks, inside the file, have space again; what others hold stays. -ENOSPC: some of them may have. */
+int relation_allocate(struct relation *relation, block_no first, uint32_t count) WARN_UNUSED;
+/* May some of the file's blocks have no space? No only if that is sure. */
+int relation_file_has_holes(struct relation *relation, bool *out_holes) WARN_UNUSED;
 /* Removes the file; one that is missing is fine. The relation must be dead (dropped) and without resident pages. */
 int relation_unlink_file(struct relation *relation) WARN_UNUSED;
 /* Makes all that was written, and the file's name, durable. */

@@ -94,6 +94,7 @@ struct tablespace {
         bool syncing;
     } dirs[DIR_COUNT];       /* guarded by the registry's lock */
     bool no_sync_filesystem; /* its filesystem is not known to sync everything in one call */
+    _Atomic bool no_punch;   /* its filesystem makes no holes */
     uint32_t listed;         /* its relations on the unsynced list; guarded likewise */
     uint32_t relations;      /* in memory; guarded likewise */
     bool offline;            /* no relation of it can be opened */

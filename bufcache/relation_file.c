@@ -376,6 +376,57 @@ int relation_cut(struct relation *relation, block_no blocks)
     return rc < 0 ? file_error(relation, "truncate", rc) : 0;
 }
 
+int relation_punch(struct relation *relation, block_no first, uint32_t count)
+{
+    struct tablespace *tablespace = relation->tablespace;
+    struct io_file *file;
+    int rc = bufcache_failed(relation->cache);
+    if (rc == 0 && atomic_load_explicit(&tablespace->no_punch, memory_order_relaxed))
+        return -EOPNOTSUPP;
+    if (rc == 0)
+        rc = relation_file_get(relation, &file);
+    if (rc < 0)
+        return rc;
+    rc = io_punch(file, (uint64_t)first * BLOCK_SIZE, (uint64_t)count * BLOCK_SIZE);
+    relation_file_put(relation, false); /* a hole that is lost in a power cut costs space only */
+    if (rc == -EOPNOTSUPP || rc == -ENOSYS) {
+        atomic_store_explicit(&tablespace->no_punch, true, memory_order_relaxed);
+        return -EOPNOTSUPP;
+    }
+    return rc < 0 ? file_error(relation, "punch", rc) : 0;
+}
+
+int relation_allocate(struct relation *relation, block_no first, uint32_t count)
+{
+    struct io_file *file;
+    int rc = bufcache_failed(relation->cache);
+    if (rc == 0)
+        rc = relation_file_get(relation, &file);
+    if (rc < 0)
+        return rc;
+    rc = io_allocate(file, (uint64_t)first * BLOCK_SIZE, (uint64_t)count * BLOCK_SIZE);
+    relation_file_put(relation, true);
+    return rc;
+}
+
+/* What the filesystem needs to find the pieces of a large file counts as allocated, and may hide the smallest hole that is punched. */
+#define HOLES_SHOW_BLOCKS 65536u
+
+int relation_file_has_holes(struct relation *relation, bool *out_holes)
+{
+    struct io_file *file;
+    struct io_stat st;
+    int rc = relation_file_get(relation, &file);
+    if (rc < 0)
+        return rc;
+    rc = io_stat_file(file, &st);
+    relation_file_put(relation, false);
+    if (rc < 0)
+        return file_error(relation, "stat", rc);
+    *out_holes = st.allocated_bytes < st.size_bytes || st.size_bytes / BLOCK_SIZE > HOLES_SHOW_BLOCKS;
+    return 0;
+}
+
 int relation_unlink_file(struct relation *relation)
 {
     struct registry *registry = registry_of(relation);

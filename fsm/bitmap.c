@@ -136,7 +136,7 @@ uint64_t fsm_bitmap_count(const struct fsm_bitmap *bitmap, uint64_t first, uint6
         const uint64_t word = first / WORD_BITS;
         const uint64_t stop = end < (word + 1) * WORD_BITS ? end : (word + 1) * WORD_BITS;
         const uint64_t mask = word_mask(first % WORD_BITS, stop - word * WORD_BITS);
-        set += (uint64_t)__builtin_popcountll(bitmap->levels[0][word] & mask);
+        set += (uint64_t)__builtin_popcountll(fsm_bitmap_word(bitmap, word) & mask);
         first = stop;
     }
     return set;
@@ -193,16 +193,27 @@ uint64_t fsm_bitmap_clear_run(const struct fsm_bitmap *bitmap, uint64_t from, ui
     return run < limit ? run : limit;
 }
 
-uint64_t fsm_bitmap_end_of_set(const struct fsm_bitmap *bitmap, uint64_t end)
+/* One above the last bit below `end` that differs from those of `ignored`, which is all zeros or all ones. */
+static uint64_t end_of_other(const struct fsm_bitmap *bitmap, uint64_t end, uint64_t ignored)
 {
     while (end > 0) {
         const uint64_t word = (end - 1) / WORD_BITS;
-        const uint64_t set = bitmap->levels[0][word] & word_mask(0, end - word * WORD_BITS);
-        if (set != 0)
-            return word * WORD_BITS + WORD_BITS - (uint64_t)__builtin_clzll(set);
+        const uint64_t other = (fsm_bitmap_word(bitmap, word) ^ ignored) & word_mask(0, end - word * WORD_BITS);
+        if (other != 0)
+            return word * WORD_BITS + WORD_BITS - (uint64_t)__builtin_clzll(other);
         end = word * WORD_BITS;
     }
     return 0;
+}
+
+uint64_t fsm_bitmap_end_of_set(const struct fsm_bitmap *bitmap, uint64_t end)
+{
+    return end_of_other(bitmap, end, 0);
+}
+
+uint64_t fsm_bitmap_end_of_clear(const struct fsm_bitmap *bitmap, uint64_t end)
+{
+    return end_of_other(bitmap, end, WORD_FULL);
 }
 
 void fsm_bits_set(uint64_t *words, uint64_t first, uint64_t count)

@@ -13,11 +13,16 @@
  * FSM-5 reserved <= free_blocks: every promise is backed by a block of the file that is free in the map, so that
  *       allocation cannot fail.
  * FSM-6 Bits at and above file_blocks are set: a search never leaves the file.
- * FSM-7 No used block lies at or above high_water.
+ * FSM-7 No used block lies at or above high_water, and no punched one.
  * FSM-8 `touched` has a bit for each block that was handed out or freed since a build began: there the map itself is right, whatever the
  *       trees of the fork say.
  * FSM-9 A block is taken just behind the hint, if enough of them are free there, else as far in front as may be: so what is written
  *       again and again moves to the front, and the end of the file can be cut off at the next checkpoint.
+ * FSM-10 A punched block is neither used nor free: its bit is set in `used`, so that no search finds it, and clear in `backed`. It becomes free
+ *       only when the filesystem has given it space (unpunch_run), so what FSM-5 promises can be written.
+ * FSM-11 Only free blocks that are not promised are punched: nobody reaches them, no page of them is in the cache, and no operation has them.
+ * FSM-12 Of a file that may have holes since an earlier life, every block that is found to be free counts as punched. To allocate one that has
+ *       space changes nothing.
  *
  * Locking: each map has its own mutex (LOCK_RANK_FSM), held over relation_* calls, which may do I/O: extending a file
  * is what a reserve waits for, and nobody else can use the map meanwhile anyway.
@@ -43,7 +48,8 @@
 #define RUN_TO_BEGIN     8u /* blocks that should follow where nothing is near: others will be asked for next to this one */
 #define RUN_BEFORE_END                                                                                                 \
     16u /* so many blocks are worth more than a longer run at the end of the file, which then cannot be cut */
-#define DEFERRED_MIN 256u
+#define DEFERRED_MIN   256u
+#define UNPUNCH_BLOCKS 32u /* so many get space again at once, if they lie in a row */
 
 /* What a build under way collects: one bit for each block that the file had when it began. */
 struct fsm_build {
@@ -67,6 +73,9 @@ struct fsm_map {
     uint32_t free_blocks;
     uint32_t reserved;
     struct fsm_bitmap used;
+    struct fsm_bitmap backed; /* FSM-10; beyond its end all are */
+    uint32_t punched_blocks;
+    bool has_holes; /* FSM-12 */
     struct fsm_build build;
     _Atomic bool freed; /* a block was, since the last trim */
     uint64_t deferred;  /* blocks that wait to be free since */
@@ -97,6 +106,7 @@ static void map_destroy(void *arg)
     struct fsm_map *map = arg;
     build_free(&map->build);
     fsm_bitmap_free(&map->used);
+    fsm_bitmap_free(&map->backed);
     mutex_destroy(&map->lock);
     free(map);
 }
@@ -110,6 +120,7 @@ static struct fsm_map *map_make(bool created)
     map->created = created;
     map->ready = created;
     map->used.words_read = &map->words_read;
+    map->backed.words_read = &map->words_read;
     return map;
 }
 
@@ -129,6 +140,40 @@ static struct fsm_map *map_get(struct relation *relation, bool created)
     return installed;
 }
 
+static uint32_t used_blocks(const struct fsm_map *map)
+{
+    return map->file_blocks - map->free_blocks - map->punched_blocks;
+}
+
+static bool is_punched(const struct fsm_map *map, block_no block)
+{
+    return block < map->file_blocks && !fsm_bitmap_test(&map->backed, block);
+}
+
+/* Blocks that counted as used have no user, and perhaps no space. */
+static void add_free(struct fsm_map *map, block_no first, uint32_t count)
+{
+    if (map->has_holes && !PLANT(HOLES_FORGOTTEN)) { /* FSM-12 */
+        fsm_bitmap_clear(&map->backed, first, count);
+        map->punched_blocks += count;
+    } else {
+        fsm_bitmap_clear(&map->used, first, count);
+        map->free_blocks += count;
+    }
+}
+
+static int measure_file(struct relation *relation, struct fsm_map *map, bool *out_exists, block_no *out_blocks)
+{
+    *out_exists = true;
+    *out_blocks = 0;
+    int err = map->created ? relation_file_exists(relation, out_exists) : 0;
+    if (err == 0 && *out_exists)
+        err = relation_file_blocks(relation, out_blocks);
+    if (err == 0 && *out_exists)
+        err = relation_file_has_holes(relation, &map->has_holes);
+    return err;
+}
+
 /* Learns the size of the file, once. Everything in a file that the map did not see grow is used. */
 static int map_measure(struct relation *relation, struct fsm_map *map)
 {
@@ -136,23 +181,19 @@ static int map_measure(struct relation *relation, struct fsm_map *map)
         return 0;
     bool exists = true;
     block_no blocks = 0;
-    int err = map->created ? relation_file_exists(relation, &exists) : 0;
-    if (err == 0 && exists)
-        err = relation_file_blocks(relation, &blocks);
-    if (err != 0)
-        return err;
-    err = fsm_bitmap_grow(&map->used, blocks);
+    int err = measure_file(relation, map, &exists, &blocks);
+    if (err == 0)
+        err = fsm_bitmap_grow(&map->used, blocks);
+    if (err == 0 && map->has_holes)
+        err = fsm_bitmap_grow(&map->backed, blocks);
     if (err != 0)
         return err;
     map->file_missing = !exists;
     map->file_blocks = blocks;
     map->measured = true;
-    if (map->created) {
-        fsm_bitmap_clear(&map->used, 0, blocks);
-        map->free_blocks = blocks;
-    } else {
-        map->high_water = blocks;
-    }
+    if (map->created)
+        add_free(map, 0, blocks);
+    map->high_water = (block_no)fsm_bitmap_end_of_set(&map->used, blocks);
     return 0;
 }
 
@@ -175,6 +216,19 @@ static bool is_out_of_space(int err)
     return err == -ENOSPC || err == -EDQUOT || err == -EFBIG;
 }
 
+/* The bitmaps have room for so many blocks, and the file is there. */
+static int make_room(struct relation *relation, struct fsm_map *map, block_no blocks)
+{
+    int err = fsm_bitmap_grow(&map->used, blocks);
+    if (err == 0 && (map->has_holes || map->backed.height != 0))
+        err = fsm_bitmap_grow(&map->backed, blocks);
+    if (err == 0 && map->file_missing) {
+        err = relation_create_file(relation);
+        map->file_missing = err != 0;
+    }
+    return err;
+}
+
 /* Grows the file by at least `more` blocks, all free. */
 static int map_extend(struct relation *relation, struct fsm_map *map, uint32_t more)
 {
@@ -182,15 +236,9 @@ static int map_extend(struct relation *relation, struct fsm_map *map, uint32_t m
     if (needed >= BLOCK_NONE)
         return -EFBIG;
     block_no goal = extension_goal(map, (block_no)needed);
-    int err = fsm_bitmap_grow(&map->used, goal);
+    int err = make_room(relation, map, goal);
     if (err != 0)
         return err;
-    if (map->file_missing) {
-        err = relation_create_file(relation);
-        if (err != 0)
-            return err;
-        map->file_missing = false;
-    }
     err = relation_extend(relation, goal);
     if (is_out_of_space(err) && goal > needed) {
         goal = (block_no)needed;
@@ -204,6 +252,89 @@ static int map_extend(struct relation *relation, struct fsm_map *map, uint32_t m
     return 0;
 }
 
+/* ---- holes ---- */
+
+/* Free blocks become punched (FSM-11). */
+static int punch_run(struct relation *relation, struct fsm_map *map, block_no first, uint32_t count)
+{
+    assert(count <= map->free_blocks - map->reserved);
+    assert(fsm_bitmap_count(&map->used, first, count) == 0);
+    const uint32_t more = PLANT(PUNCH_TAKES_MORE) && first > 0 ? 1 : 0;
+    const int err = relation_punch(relation, first - more, count + more);
+    if (err == -EOPNOTSUPP)
+        return err;
+    fsm_bitmap_set(&map->used, first, count);
+    fsm_bitmap_clear(&map->backed, first, count);
+    map->free_blocks -= count;
+    map->punched_blocks += count;
+    return err;
+}
+
+/* How many blocks are worth being punched. */
+static uint32_t excess_blocks(const struct fsm_map *map)
+{
+    const uint32_t used = used_blocks(map);
+    const uint32_t keep = used > map->reserved ? used : map->reserved;
+    return map->free_blocks > keep ? map->free_blocks - keep : 0;
+}
+
+static int punch_locked(struct relation *relation, struct fsm_map *map, uint32_t *out_blocks_punched)
+{
+    uint64_t end = map->high_water;
+    uint32_t excess = excess_blocks(map);
+    int err = excess >= FSM_PUNCH_BLOCKS ? fsm_bitmap_grow(&map->backed, map->file_blocks) : 0;
+    while (err == 0 && excess >= FSM_PUNCH_BLOCKS && end > 0) {
+        const uint64_t first = fsm_bitmap_end_of_set(&map->used, end);
+        const uint32_t count = end - first < excess ? (uint32_t)(end - first) : excess;
+        if (count >= FSM_PUNCH_BLOCKS) {
+            err = punch_run(relation, map, (block_no)(end - count), count);
+            *out_blocks_punched += err == 0 ? count : 0;
+            excess = excess_blocks(map);
+        }
+        end = fsm_bitmap_end_of_clear(&map->used, first);
+    }
+    return err == -EOPNOTSUPP ? 0 : err;
+}
+
+/* Punched blocks become free. What the filesystem gave before it had no more is given back. */
+static int unpunch_run(struct relation *relation, struct fsm_map *map, block_no first, uint32_t count)
+{
+    const int err = PLANT(PUNCHED_WITHOUT_SPACE) ? 0 : relation_allocate(relation, first, count);
+    if (err != 0) {
+        const int punch_err = relation_punch(relation, first, count);
+        (void)punch_err; /* reported; they count as punched either way */
+        return err;
+    }
+    fsm_bitmap_set(&map->backed, first, count);
+    fsm_bitmap_clear(&map->used, first, count);
+    map->punched_blocks -= count;
+    map->free_blocks += count;
+    return 0;
+}
+
+/* Gives space to `more` punched blocks, or all if there are fewer, and to what follows them. */
+static int map_unpunch(struct relation *relation, struct fsm_map *map, uint32_t more)
+{
+    const uint64_t goal = (uint64_t)map->free_blocks + more;
+    while (map->punched_blocks > 0 && map->free_blocks < goal) {
+        const uint32_t missing = (uint32_t)(goal - map->free_blocks);
+        const uint32_t want = missing > UNPUNCH_BLOCKS ? missing : UNPUNCH_BLOCKS;
+        const block_no first = (block_no)fsm_bitmap_next_clear(&map->backed, 0);
+        const uint32_t count = (uint32_t)fsm_bitmap_clear_run(&map->backed, first, want);
+        int err = unpunch_run(relation, map, first, count);
+        if (is_out_of_space(err) && count > missing)
+            err = unpunch_run(relation, map, first, missing);
+        if (err != 0)
+            return err;
+    }
+    return 0;
+}
+
+static uint32_t available_blocks(const struct fsm_map *map)
+{
+    return map->free_blocks - map->reserved;
+}
+
 int fsm_reserve(struct relation *relation, uint32_t count)
 {
     struct fsm_map *map = map_get(relation, false);
@@ -213,9 +344,10 @@ int fsm_reserve(struct relation *relation, uint32_t count)
     int err = map_measure(relation, map);
     if (err != 0)
         goto out;
-    const uint32_t available = map->free_blocks - map->reserved;
-    if (available < count)
-        err = map_extend(relation, map, count - available);
+    if (available_blocks(map) < count)
+        err = map_unpunch(relation, map, count - available_blocks(map));
+    if (err == 0 && available_blocks(map) < count)
+        err = map_extend(relation, map, count - available_blocks(map));
     if (err == 0)
         map->reserved += count;
 out:
@@ -369,6 +501,7 @@ void fsm_free(struct relation *relation, block_no first, uint32_t count)
     if (map->measured) {
         assert((uint64_t)first + count <= map->file_blocks);
         assert(fsm_bitmap_count(&map->used, first, count) == count);
+        assert(fsm_bitmap_count(&map->backed, first, count) == count);
         fsm_bitmap_clear(&map->used, first, count);
         touch(map, first, count);
         map->free_blocks += count;
@@ -385,8 +518,7 @@ bool fsm_defer(struct relation *relation, uint64_t blocks, epoch_no since)
     map_lock(map);
     map->deferred = (map->deferred_since == since ? map->deferred : 0) + blocks;
     map->deferred_since = since;
-    const uint64_t used = map->file_blocks - map->free_blocks;
-    const bool many = map->deferred > DEFERRED_MIN && 2 * map->deferred > used;
+    const bool many = map->deferred > DEFERRED_MIN && 2 * map->deferred > used_blocks(map);
     mutex_unlock(&map->lock);
     return many;
 }
@@ -535,8 +667,7 @@ static void discard_run(void *arg, block_no first, uint32_t count)
 static void release_run(void *arg, block_no first, uint32_t count)
 {
     struct fsm_map *map = arg;
-    fsm_bitmap_clear(&map->used, first, count);
-    map->free_blocks += count;
+    add_free(map, first, count);
     atomic_store_explicit(&map->freed, true, memory_order_relaxed);
 }
 
@@ -547,14 +678,22 @@ static void withdraw_run(void *arg, block_no first, uint32_t count)
     map->free_blocks -= count;
 }
 
-/* What some tree reaches and the map has as free. Such a tree is damaged, but its blocks are not handed out: FSM-1. */
-static uint32_t count_contradictions(const struct fsm_map *map)
+static void withdraw_punched_run(void *arg, block_no first, uint32_t count)
+{
+    struct fsm_map *map = arg;
+    fsm_bitmap_set(&map->backed, first, count);
+    map->punched_blocks -= count;
+}
+
+/* What some tree reaches and the map has clear in `bitmap`: as free, or as punched. Such a tree is damaged, but its blocks are not handed out:
+ * FSM-1. */
+static uint32_t count_contradictions(const struct fsm_map *map, const struct fsm_bitmap *bitmap)
 {
     const struct fsm_build *build = &map->build;
     uint32_t count = 0;
     for (uint64_t first = 0; first < build->end; first += 64)
         count += (uint32_t)__builtin_popcountll(build->marked[first / 64] & build_mask(build, first) &
-                                                ~fsm_bitmap_word(&map->used, first / 64));
+                                                ~fsm_bitmap_word(bitmap, first / 64));
     return count;
 }
 
@@ -565,9 +704,11 @@ static void build_find_free(struct fsm_map *map)
     for (uint64_t first = 0; first < build->end; first += 64) {
         uint64_t *marked = &build->marked[first / 64];
         const uint64_t used = fsm_bitmap_word(&map->used, first / 64);
+        const uint64_t backed = fsm_bitmap_word(&map->backed, first / 64);
         const uint64_t mask = build_mask(build, first);
         each_run_of_word(*marked & ~used & mask, (block_no)first, withdraw_run, map);
-        *marked = ~*marked & used & mask;
+        each_run_of_word(*marked & ~backed & mask, (block_no)first, withdraw_punched_run, map);
+        *marked = ~*marked & used & backed & mask;
     }
 }
 
@@ -576,11 +717,12 @@ static int build_judge(struct relation *relation, struct fsm_map *map)
     int err = 0;
     map_lock(map);
     assert(map->building);
-    const uint32_t contradictions = count_contradictions(map);
-    if (contradictions > 0)
+    const uint32_t contradictions = count_contradictions(map, &map->used);
+    const uint32_t punched = count_contradictions(map, &map->backed);
+    if (contradictions + punched > 0)
         err = diag_damage(relation_diag(relation), relation_file_path(relation), BLOCK_NONE, "free map",
-                          "%u blocks that a tree reaches were free", contradictions);
-    if (map->free_blocks - map->reserved >= contradictions)
+                          "%u blocks that a tree reaches were free", contradictions + punched);
+    if (available_blocks(map) >= contradictions)
         err = 0;
     if (err == 0)
         build_find_free(map);
@@ -633,9 +775,10 @@ int fsm_get_stats(struct relation *relation, struct fsm_stats *out_stats)
     map_lock(map);
     *out_stats = (struct fsm_stats){
         .file_blocks = map->file_blocks,
-        .used_blocks = map->file_blocks - map->free_blocks,
+        .used_blocks = used_blocks(map),
         .free_blocks = map->free_blocks,
         .reserved_blocks = map->reserved,
+        .punched_blocks = map->punched_blocks,
         .allocations = map->allocations,
         .words_read = map->words_read,
         .lock_waits = map->lock_waits,
@@ -646,7 +789,7 @@ int fsm_get_stats(struct relation *relation, struct fsm_stats *out_stats)
 
 static bool is_used(const struct fsm_map *map, block_no block)
 {
-    return block < map->file_blocks && fsm_bitmap_test(&map->used, block);
+    return block < map->file_blocks && fsm_bitmap_test(&map->used, block) && !is_punched(map, block);
 }
 
 int fsm_copy_used(struct relation *relation, uint64_t **out_words, block_no *out_blocks, uint32_t *out_used)
@@ -665,7 +808,7 @@ int fsm_copy_used(struct relation *relation, uint64_t **out_words, block_no *out
             words[block / 64] |= (uint64_t)is_used(map, block) << (block % 64);
         *out_words = words;
         *out_blocks = blocks;
-        *out_used = blocks - map->free_blocks;
+        *out_used = used_blocks(map);
     }
     mutex_unlock(&map->lock);
     return err;
@@ -682,25 +825,78 @@ bool fsm_is_used(struct relation *relation, block_no block)
     return used;
 }
 
+bool fsm_is_punched(struct relation *relation, block_no block)
+{
+    struct fsm_map *map = relation_map(relation);
+    if (map == NULL)
+        return false;
+    map_lock(map);
+    const bool punched = is_punched(map, block);
+    mutex_unlock(&map->lock);
+    return punched;
+}
+
+/* One above the last block that somebody uses. */
+static block_no end_of_used(const struct fsm_map *map)
+{
+    uint64_t end = fsm_bitmap_end_of_set(&map->used, map->file_blocks);
+    while (end > 0 && is_punched(map, (block_no)(end - 1)))
+        end = fsm_bitmap_end_of_set(&map->used, fsm_bitmap_end_of_set(&map->backed, end));
+    return (block_no)end;
+}
+
+static uint32_t count_free(const struct fsm_map *map, block_no first, block_no end)
+{
+    return end - first - (uint32_t)fsm_bitmap_count(&map->used, first, end - first);
+}
+
+/* How many blocks the file keeps: those in use, keep_blocks, and what is promised (FSM-5). */
+static block_no trimmed_blocks(const struct fsm_map *map, uint32_t keep_blocks)
+{
+    const block_no end = end_of_used(map);
+    block_no blocks = map->file_blocks - end > keep_blocks ? end + keep_blocks : map->file_blocks;
+    uint32_t lost = count_free(map, blocks, map->file_blocks);
+    while (lost > available_blocks(map)) {
+        blocks += lost - available_blocks(map);
+        lost = count_free(map, blocks, map->file_blocks);
+    }
+    return blocks;
+}
+
 static int trim_locked(struct relation *relation, struct fsm_map *map, uint32_t keep_blocks, uint32_t *out_blocks_cut)
 {
     map->high_water = (block_no)fsm_bitmap_end_of_set(&map->used, map->file_blocks);
-    uint32_t cut = map->file_blocks - map->high_water;
-    const uint32_t spare = map->free_blocks - map->reserved;
-    if (cut > spare)
-        cut = spare;
-    if (cut <= keep_blocks)
+    const block_no blocks = trimmed_blocks(map, keep_blocks);
+    const uint32_t cut = map->file_blocks - blocks;
+    const uint32_t cut_free = count_free(map, blocks, map->file_blocks);
+    if (cut == 0)
         return 0;
-    cut -= keep_blocks;
-    const block_no blocks = map->file_blocks - cut;
     const int err = relation_cut(relation, blocks);
     if (err != 0)
         return err;
+    if (map->backed.height != 0)
+        fsm_bitmap_set(&map->backed, blocks, cut);
     fsm_bitmap_set(&map->used, blocks, cut);
-    map->free_blocks -= cut;
+    map->free_blocks -= cut_free;
+    map->punched_blocks -= cut - cut_free;
     map->file_blocks = blocks;
+    map->high_water = map->high_water < blocks ? map->high_water : blocks;
     *out_blocks_cut = cut;
     return 0;
+}
+
+int fsm_punch(struct relation *relation, uint32_t *out_blocks_punched)
+{
+    struct fsm_map *map = relation_map(relation);
+    *out_blocks_punched = 0;
+    if (map == NULL)
+        return 0;
+    int err = 0;
+    map_lock(map);
+    if (map->measured && !map->building && !map->file_missing)
+        err = punch_locked(relation, map, out_blocks_punched);
+    mutex_unlock(&map->lock);
+    return err;
 }
 
 bool fsm_may_trim(const struct relation *relation)

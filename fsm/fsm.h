@@ -23,8 +23,8 @@
 #include "base/types.h"
 #include "bufcache/bufcache.h"
 
-/* Promises `count` blocks to the caller: later fsm_allocate calls for them cannot fail. Extends the file as needed:
- * blocks by one up to FSM_SMALL_BLOCKS, then in chunks that grow with the file; creates it when it has none yet.
+/* Promises `count` blocks to the caller: later fsm_allocate calls for them cannot fail. Gives space to punched blocks and extends the file
+ * as needed: blocks by one up to FSM_SMALL_BLOCKS, then in chunks that grow with the file; creates it when it has none yet.
  * -ENOSPC, -EFBIG, -EIO: nothing is promised. */
 int fsm_reserve(struct relation *relation, uint32_t count) WARN_UNUSED;
 /* Gives back what was promised and not used. */
@@ -65,6 +65,7 @@ void fsm_build_abort(
 struct fsm_stats {
     block_no file_blocks;
     uint32_t used_blocks, free_blocks, reserved_blocks;
+    uint32_t punched_blocks;          /* neither used nor free: without space in the file, as far as is known */
     uint64_t allocations, words_read; /* words of the bitmap looked at by allocations */
     uint64_t lock_waits;              /* calls that found the map in use by another thread */
 };
@@ -73,14 +74,20 @@ int fsm_get_stats(struct relation *relation, struct fsm_stats *out_stats) WARN_U
 
 /* Is the block allocated? For check and tests. */
 bool fsm_is_used(struct relation *relation, block_no block);
+/* Is it known to be unused, and has it to be given space before it is handed out? */
+bool fsm_is_punched(struct relation *relation, block_no block);
 
 /* Cuts trailing free blocks off the file, but for keep_blocks of them. Called at checkpoints, with nothing of the cut blocks reachable. */
 int fsm_trim(struct relation *relation, uint32_t keep_blocks, uint32_t *out_blocks_cut) WARN_UNUSED;
+/* Gives space of free blocks inside the file back to the filesystem, when more than half of what has space is free: long runs of them, from the
+ * end, until as much is free as is used. Called at checkpoints, behind fsm_trim. An error: reported. */
+int fsm_punch(struct relation *relation, uint32_t *out_blocks_punched) WARN_UNUSED;
 /* Was a block freed since the last fsm_trim? Takes no lock. */
 bool fsm_may_trim(const struct relation *relation);
 /* Free blocks at the end that a file of so many blocks is better left with: growing tables get them back at once. 0: small files. */
 uint32_t fsm_spare_blocks(block_no file_blocks);
 
 #define FSM_SMALL_BLOCKS 32u
+#define FSM_PUNCH_BLOCKS 128u /* 1 MiB: no shorter run is punched */
 
 #endif

@@ -38,6 +38,8 @@ uint64_t fsm_bitmap_next_clear(const struct fsm_bitmap *bitmap, uint64_t from);
 uint64_t fsm_bitmap_clear_run(const struct fsm_bitmap *bitmap, uint64_t from, uint64_t limit);
 /* One above the last set bit below `end`; 0 when there is none. */
 uint64_t fsm_bitmap_end_of_set(const struct fsm_bitmap *bitmap, uint64_t end);
+/* The same for clear bits. */
+uint64_t fsm_bitmap_end_of_clear(const struct fsm_bitmap *bitmap, uint64_t end);
 
 /* Plain bits without summaries: sets count bits. */
 void fsm_bits_set(uint64_t *words, uint64_t first, uint64_t count);

@@ -56,6 +56,7 @@ void figures_of_store(struct fusefs *fs, figure_fn *fn, void *arg)
         {"maps_built", NULL, stats.maps_built, true},
         {"maps_failed", NULL, stats.maps_failed, true},
         {"blocks_trimmed", NULL, stats.blocks_trimmed, true},
+        {"blocks_punched", NULL, stats.blocks_punched, true},
         {"orphans", NULL, stats.orphans, false},
         {"open_files", NULL, stats.open_files, false},
         {"redo_records", NULL, stats.redo_records, false},

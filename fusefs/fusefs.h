@@ -89,7 +89,7 @@ int fusefs_split_path(const char *path, char **out_mount_point, char **out_rest)
  * summary is wanted). 0 or -errno; what went wrong was said. */
 #define FUSEFS_BLOCKS_COLUMNS "block\tuse\tlevel\tbytes\tfill\tpinned_by"
 struct fusefs_blocks_summary {
-    uint64_t blocks, leaves, inner, free, pinned, held;
+    uint64_t blocks, leaves, inner, free, pinned, held, punched;
     uint64_t leaf_bytes;
     unsigned fill_percent; /* of the leaves */
 };

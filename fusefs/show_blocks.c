@@ -18,11 +18,9 @@
 
 static const char *use_name(uint8_t use)
 {
-    static const char *const names[] = {[STORE_BLOCK_FREE] = "free",
-                                        [STORE_BLOCK_INNER] = "inner",
-                                        [STORE_BLOCK_LEAF] = "leaf",
-                                        [STORE_BLOCK_PINNED] = "pinned",
-                                        [STORE_BLOCK_HELD] = "held"};
+    static const char *const names[] = {
+        [STORE_BLOCK_FREE] = "free",     [STORE_BLOCK_INNER] = "inner", [STORE_BLOCK_LEAF] = "leaf",
+        [STORE_BLOCK_PINNED] = "pinned", [STORE_BLOCK_HELD] = "held",   [STORE_BLOCK_PUNCHED] = "punched"};
     return use < ARRAY_COUNT(names) ? names[use] : "unknown";
 }
 
@@ -76,6 +74,9 @@ static void add_to_summary(const struct blocks_run *run, struct fusefs_blocks_su
         break;
     case STORE_BLOCK_HELD:
         summary->held += run->count;
+        break;
+    case STORE_BLOCK_PUNCHED:
+        summary->punched += run->count;
         break;
     }
 }

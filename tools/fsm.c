@@ -13,18 +13,20 @@
 
 static void write_summary(const struct fusefs_blocks_summary *summary, FILE *out)
 {
-    fprintf(out, "blocks\tleaves\tleaf_bytes\tfill\tinner\tfree\tpinned\theld\n");
-    fprintf(out, "%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%u\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n",
+    fprintf(out, "blocks\tleaves\tleaf_bytes\tfill\tinner\tfree\tpinned\theld\tpunched\n");
+    fprintf(out,
+            "%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%u\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
+            "\n",
             summary->blocks, summary->leaves, summary->leaf_bytes, summary->fill_percent, summary->inner, summary->free,
-            summary->pinned, summary->held);
+            summary->pinned, summary->held, summary->punched);
 }
 
 static void say_summary(const struct fusefs_blocks_summary *summary)
 {
     printf("%" PRIu64 " blocks: %" PRIu64 " leaves, %u %% full, %" PRIu64 " inner, %" PRIu64 " free, %" PRIu64
-           " pinned, %" PRIu64 " held\n",
+           " pinned, %" PRIu64 " held, %" PRIu64 " punched\n",
            summary->blocks, summary->leaves, summary->fill_percent, summary->inner, summary->free, summary->pinned,
-           summary->held);
+           summary->held, summary->punched);
 }
 
 /* The list is read twice by whoever prints it: it goes to a file. */
@@ -78,7 +80,8 @@ const struct tool tool_fsm = {
             "  pinned  not in this version of the table, but kept: by the `live` tree, a `snapshot`,\n"
             "          a `transaction`, the last `checkpoint`, a `backup`; `other`: by the log, or by\n"
             "          somebody who has a table open that was replaced\n"
-            "  held    an operation that is under way has it\n\n"
+            "  held    an operation that is under way has it\n"
+            "  punched free, but without space in the file: it is given some before it is used\n\n"
             "The table may be one of a snapshot or a transaction: then its version there is shown.\n"
             "Nobody is stopped, no row is read. MNT/.tblfs/relations has a line for each table.\n\n"
             "  --summary   only the line for all of them\n"

@@ -379,24 +379,35 @@ static int write_checkpoint(struct store *store, struct checkpoint *checkpoint)
     return 0;
 }
 
-/* Files end where their last used block does, but for some room that a large one will use again. A file that cannot be cut is only longer than
- * it has to be; reported. */
+/* The file ends where its last used block does, but for some room that a large one will use again, and has no long runs without a use inside. */
+static int trim_file(struct store *store, struct relation *relation)
+{
+    struct fsm_stats stats;
+    uint32_t cut = 0;
+    uint32_t punched = 0;
+    int rc = fsm_get_stats(relation, &stats);
+    if (rc == 0) {
+        rc = fsm_trim(relation, fsm_spare_blocks(stats.used_blocks), &cut);
+    }
+    if (rc == 0) {
+        rc = fsm_punch(relation, &punched);
+    }
+    atomic_fetch_add(&store->blocks_trimmed, cut);
+    atomic_fetch_add(&store->blocks_punched, punched);
+    return rc;
+}
+
+/* A file that cannot be cut or punched only takes more than it has to; reported. */
 static void trim_files(struct store *store)
 {
     struct relation **relations = NULL;
     const uint32_t count = bufcache_list_relations(store->cache, fsm_may_trim, &relations);
     for (uint32_t i = 0; i < count; i++) {
-        struct fsm_stats stats;
-        uint32_t cut = 0;
-        int rc = fsm_get_stats(relations[i], &stats);
-        if (rc == 0) {
-            rc = fsm_trim(relations[i], fsm_spare_blocks(stats.used_blocks), &cut);
-        }
+        const int rc = trim_file(store, relations[i]);
         if (rc != 0 && rc != -ENOENT) {
-            diag_log(store->diag, DIAG_WARNING, "%s: file of relation %llu could not be cut: %s", store->dir,
+            diag_log(store->diag, DIAG_WARNING, "%s: file of relation %llu could not be made smaller: %s", store->dir,
                      (unsigned long long)relation_number(relations[i]), strerror(-rc));
         }
-        atomic_fetch_add(&store->blocks_trimmed, cut);
         relation_unref(relations[i]);
     }
     free(relations);

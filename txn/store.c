@@ -627,6 +627,7 @@ void store_get_stats(struct store *store, struct store_stats *out_stats)
     out_stats->checkpoints = atomic_load(&store->checkpoints);
     out_stats->checkpoint_pages_written = atomic_load(&store->checkpoint_pages);
     out_stats->blocks_trimmed = atomic_load(&store->blocks_trimmed);
+    out_stats->blocks_punched = atomic_load(&store->blocks_punched);
     out_stats->sidecars_loaded = atomic_load(&store->sidecars.loaded);
     out_stats->sidecars_ignored = atomic_load(&store->sidecars.ignored);
     out_stats->sidecars_removed = atomic_load(&store->sidecars.removed);

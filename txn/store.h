@@ -439,6 +439,7 @@ enum store_block_use {
     STORE_BLOCK_LEAF,
     STORE_BLOCK_PINNED, /* this version does not use it, but something else does */
     STORE_BLOCK_HELD,   /* an operation that is under way has it */
+    STORE_BLOCK_PUNCHED /* free, and has to be given space in the file before it is used */
 };
 enum store_block_pin {
     STORE_PIN_NONE,
@@ -582,6 +583,7 @@ struct store_stats {
     uint64_t sweeps_of[SWEEP_CAUSES];
     uint64_t checkpoint_pages_written;
     uint64_t blocks_trimmed; /* cut off the ends of relation files */
+    uint64_t blocks_punched; /* inside of relation files, given back to the filesystem */
     uint64_t sidecars_loaded, sidecars_ignored, sidecars_removed;
     uint32_t fsm_threshold;
     uint64_t maps_waiting; /* free maps that are to be built in the background; 0: no build is under way either */

@@ -138,10 +138,12 @@ static int note_others(struct store *store, struct block_list *list, struct view
 static void note_map(struct block_list *list)
 {
     const bool ready = fsm_is_ready(list->relation);
-    for (block_no block = 0; ready && block < list->count; block++) {
+    for (block_no block = 0; block < list->count; block++) {
         struct block_state *state = &list->states[block];
-        if (state->use == STORE_BLOCK_FREE && fsm_is_used(list->relation, block)) {
+        if (state->use == STORE_BLOCK_FREE && ready && fsm_is_used(list->relation, block)) {
             state->use = STORE_BLOCK_HELD;
+        } else if (state->use == STORE_BLOCK_FREE && fsm_is_punched(list->relation, block)) {
+            state->use = STORE_BLOCK_PUNCHED;
         }
     }
 }

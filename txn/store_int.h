@@ -193,7 +193,7 @@ struct store {
     struct recovery_pages *recovery_pages; /* while recovering: what the log refers to */
 
     _Atomic uint64_t operations[64];
-    _Atomic uint64_t checkpoints, checkpoint_pages, blocks_trimmed;
+    _Atomic uint64_t checkpoints, checkpoint_pages, blocks_trimmed, blocks_punched;
 
     pthread_t thread, log_thread, archive_thread, compact_thread;
     bool thread_runs, log_thread_runs, archive_thread_runs, compact_thread_runs;

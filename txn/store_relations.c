@@ -104,7 +104,7 @@ static void look_at_map(struct relation *relation, struct store_relation *out)
     struct fsm_stats stats;
     out->free_known = fsm_is_ready(relation) && fsm_get_stats(relation, &stats) == 0;
     if (out->free_known) {
-        out->free_blocks = stats.free_blocks;
+        out->free_blocks = stats.free_blocks + stats.punched_blocks;
     }
 }
 

@@ -570,6 +570,228 @@ static void trim_failing_changes_nothing(void **state)
     assert_int_equal(stats_of(f).file_blocks, 50);
 }
 
+/* ---- holes ---- */
+
+/* FSM-10, as the device sees it: what is not punched has space, and nothing else. */
+static void expect_space_for_all_but_punched(struct fixture *f)
+{
+    struct io_stat st;
+    const struct fsm_stats stats = stats_of(f);
+    uint32_t punched = 0;
+    if (stats.file_blocks == 0)
+        return; /* there may be no file */
+    assert_int_equal(io_stat(mem_device_io(f->mem), relation_file_path(f->relation), &st), 0);
+    assert_int_equal(st.allocated_bytes / BLOCK_SIZE, stats.file_blocks - stats.punched_blocks);
+    for (block_no block = 0; block < stats.file_blocks; block++)
+        punched += fsm_is_punched(f->relation, block);
+    assert_int_equal(punched, stats.punched_blocks);
+}
+
+/* 1,000 blocks, of which 300 to 299 + count are free. */
+static void make_file_with_free_blocks(struct fixture *f, uint32_t count)
+{
+    block_no first = 0;
+    assert_int_equal(fsm_init_empty(f->relation), 0);
+    assert_int_equal(fsm_reserve(f->relation, 1000), 0);
+    assert_int_equal(fsm_allocate_run(f->relation, 0, 1000, &first), 1000);
+    fsm_free(f->relation, 300, count);
+}
+
+static void expect_punch(struct fixture *f, uint32_t count)
+{
+    uint32_t punched = 9;
+    assert_int_equal(fsm_punch(f->relation, &punched), 0);
+    assert_int_equal(punched, count);
+}
+
+static void punch_leaves_as_much_free_as_is_used(void **state)
+{
+    struct fixture *f = *state;
+    expect_punch(f, 0); /* no map */
+    make_file_with_free_blocks(f, 500);
+    expect_punch(f, 0); /* no more than half */
+    fsm_free(f->relation, 800, 60);
+    expect_punch(f, 0); /* too little to be worth it */
+    fsm_free(f->relation, 860, 4);
+    expect_punch(f, 128);
+    assert_int_equal(stats_of(f).used_blocks, 436);
+    assert_int_equal(stats_of(f).free_blocks, 436);
+    assert_true(fsm_is_punched(f->relation, 863) && !fsm_is_punched(f->relation, 864));
+    assert_false(fsm_is_used(f->relation, 863));
+    expect_space_for_all_but_punched(f);
+    expect_punch(f, 0);
+}
+
+static void punch_takes_long_runs_only(void **state)
+{
+    struct fixture *f = *state;
+    make_file_with_free_blocks(f, 127);
+    fsm_free(f->relation, 0, 127);
+    fsm_free(f->relation, 128, 127);
+    fsm_free(f->relation, 430, 127);
+    fsm_free(f->relation, 600, 150);
+    fsm_free(f->relation, 800, 127);
+    expect_punch(f, 150); /* of 785 that are free; 215 are used */
+    assert_true(fsm_is_punched(f->relation, 600) && fsm_is_punched(f->relation, 749));
+    fsm_free(f->relation, 127, 1);
+    expect_punch(f, 255);
+    expect_space_for_all_but_punched(f);
+}
+
+static void punch_spares_what_is_promised(void **state)
+{
+    struct fixture *f = *state;
+    make_file_with_free_blocks(f, 600);
+    assert_int_equal(fsm_reserve(f->relation, 500), 0);
+    expect_punch(f, 0);
+    fsm_unreserve(f->relation, 30);
+    expect_punch(f, 130);
+    for (unsigned i = 0; i < 470; i++)
+        assert_false(fsm_is_punched(f->relation, fsm_allocate(f->relation, 299)));
+    expect_space_for_all_but_punched(f);
+}
+
+static void reserve_gives_punched_blocks_space_before_the_file_grows(void **state)
+{
+    struct fixture *f = *state;
+    block_no first = 0;
+    make_file_with_free_blocks(f, 650);
+    expect_punch(f, 300);
+    assert_int_equal(fsm_reserve(f->relation, 350), 0);
+    assert_int_equal(stats_of(f).punched_blocks, 300); /* free ones first */
+    assert_int_equal(fsm_reserve(f->relation, 1), 0);
+    assert_int_equal(stats_of(f).punched_blocks, 300 - 32); /* some at once */
+    assert_int_equal(fsm_reserve(f->relation, 299), 0);
+    assert_int_equal(stats_of(f).punched_blocks, 0);
+    assert_int_equal(file_blocks(f), 1000);
+    expect_space_for_all_but_punched(f);
+    for (uint32_t got = 0; got < 650;)
+        got += fsm_allocate_run(f->relation, 0, 650, &first);
+    assert_int_equal(stats_of(f).used_blocks, 1000);
+    assert_int_equal(fsm_reserve(f->relation, 1), 0);
+    assert_true(file_blocks(f) > 1000);
+    expect_space_for_all_but_punched(f);
+}
+
+static void reserve_on_full_disk_with_holes_promises_nothing_or_exactly_what_fits(void **state)
+{
+    struct fixture *f = *state;
+    make_file_with_free_blocks(f, 650);
+    expect_punch(f, 300);
+    assert_int_equal(fsm_reserve(f->relation, 350), 0);
+    mem_device_set_capacity(f->mem, mem_device_used_bytes(f->mem));
+    assert_int_equal(fsm_reserve(f->relation, 1), -ENOSPC);
+    assert_int_equal(stats_of(f).reserved_blocks, 350);
+    assert_int_equal(stats_of(f).punched_blocks, 300);
+    assert_int_equal(file_blocks(f), 1000);
+    expect_space_for_all_but_punched(f);
+    mem_device_set_capacity(f->mem, mem_device_used_bytes(f->mem) + 3 * BLOCK_SIZE);
+    assert_int_equal(fsm_reserve(f->relation, 3), 0);
+    assert_int_equal(stats_of(f).punched_blocks, 297);
+    assert_int_equal(fsm_reserve(f->relation, 1), -ENOSPC);
+    fsm_unreserve(f->relation, 350);
+    assert_int_equal(fsm_reserve(f->relation, 350), 0);
+    expect_space_for_all_but_punched(f);
+}
+
+static uint64_t punch_calls(struct fixture *f)
+{
+    struct mem_counters counters;
+    mem_device_counters(f->mem, &counters);
+    return counters.calls[MEM_CALL_PUNCH];
+}
+
+static void punch_not_supported_is_not_tried_again(void **state)
+{
+    struct fixture *f = *state;
+    make_file_with_free_blocks(f, 650);
+    mem_device_fail(f->mem, MEM_CALL_PUNCH, 1, EOPNOTSUPP, false);
+    expect_punch(f, 0);
+    fsm_free(f->relation, 0, 300);
+    expect_punch(f, 0);
+    assert_int_equal(punch_calls(f), 1);
+    assert_int_equal(stats_of(f).free_blocks, 950);
+    assert_int_equal(stats_of(f).punched_blocks, 0);
+}
+
+static void punch_failing_leaves_blocks_that_are_given_space(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t punched = 0;
+    struct mem_counters counters;
+    make_file_with_free_blocks(f, 650);
+    mem_device_fail(f->mem, MEM_CALL_PUNCH, 1, EIO, false);
+    assert_int_equal(fsm_punch(f->relation, &punched), -EIO);
+    assert_int_equal(punched, 0);
+    assert_int_equal(stats_of(f).punched_blocks, 300); /* perhaps */
+    assert_int_equal(stats_of(f).free_blocks, 350);
+    mem_device_counters_reset(f->mem);
+    assert_int_equal(fsm_reserve(f->relation, 650), 0);
+    mem_device_counters(f->mem, &counters);
+    assert_true(counters.calls[MEM_CALL_ALLOCATE] > 0);
+    assert_int_equal(file_blocks(f), 1000);
+    expect_space_for_all_but_punched(f);
+}
+
+static void trim_cuts_punched_blocks_off_too(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t cut = 0;
+    make_file_with_free_blocks(f, 650);
+    expect_punch(f, 300); /* 650 to 949 */
+    fsm_free(f->relation, 955, 45);
+    assert_int_equal(fsm_trim(f->relation, 0, &cut), 0);
+    assert_int_equal(file_blocks(f), 955);
+    fsm_free(f->relation, 950, 5);
+    assert_int_equal(fsm_reserve(f->relation, 345), 0); /* of 355 free ones */
+    assert_int_equal(fsm_trim(f->relation, 0, &cut), 0);
+    assert_int_equal(file_blocks(f), 645);
+    assert_int_equal(stats_of(f).punched_blocks, 0);
+    fsm_unreserve(f->relation, 345);
+    assert_int_equal(fsm_trim(f->relation, 7, &cut), 0);
+    assert_int_equal(file_blocks(f), 307);
+    expect_space_for_all_but_punched(f);
+    assert_int_equal(fsm_reserve(f->relation, 400), 0);
+    expect_space_for_all_but_punched(f);
+}
+
+static void holes_of_an_earlier_life_are_given_space_before_they_are_used(void **state)
+{
+    struct fixture *f = *state;
+    make_file_with_free_blocks(f, 650);
+    expect_punch(f, 300);
+    close_cache(f);
+    open_cache(f);
+    assert_int_equal(fsm_build_begin(f->relation), 0);
+    assert_int_equal(fsm_build_used(f->relation, 0, 300), 0);
+    assert_int_equal(fsm_build_used(f->relation, 950, 50), 0);
+    build_finish(f);
+    assert_int_equal(stats_of(f).used_blocks, 350);
+    assert_int_equal(stats_of(f).free_blocks, 0);
+    assert_int_equal(stats_of(f).punched_blocks, 650); /* nobody knows which have space */
+    mem_device_set_capacity(f->mem, mem_device_used_bytes(f->mem));
+    assert_int_equal(fsm_reserve(f->relation, 351), -ENOSPC);
+    mem_device_set_capacity(f->mem, 0);
+    assert_int_equal(fsm_reserve(f->relation, 650), 0);
+    assert_int_equal(file_blocks(f), 1000);
+    expect_space_for_all_but_punched(f);
+}
+
+static void build_contradicted_by_a_tree_takes_punched_blocks_back(void **state)
+{
+    struct fixture *f = *state;
+    make_file_with_free_blocks(f, 650);
+    expect_punch(f, 300);
+    assert_int_equal(fsm_build_begin(f->relation), 0);
+    assert_int_equal(fsm_build_used(f->relation, 0, 300), 0);
+    assert_int_equal(fsm_build_used(f->relation, 940, 60), 0);
+    build_finish(f);
+    assert_int_equal(f->diag.damage_count, 1);
+    assert_int_equal(stats_of(f).punched_blocks, 290);
+    assert_int_equal(stats_of(f).used_blocks, 360);
+    assert_true(fsm_is_used(f->relation, 940));
+}
+
 /* ---- against a plain array ---- */
 
 #define MODEL_BLOCKS 40000u
@@ -584,6 +806,7 @@ struct model {
     uint8_t at_begin[MODEL_BLOCKS]; /* of the build under way */
     uint8_t touched[MODEL_BLOCKS];  /* since then */
     uint32_t used_count, lost_count;
+    uint64_t punched_count;
     bool building, ready, ready_at_end;
 };
 
@@ -630,14 +853,26 @@ static uint32_t model_run(const struct model *m, block_no first, uint32_t limit)
     return count;
 }
 
-static void model_free(struct model *m)
+static void model_free_run(struct model *m, block_no first, uint32_t limit)
 {
-    const block_no first = (block_no)test_random_below(&m->random, MODEL_BLOCKS / 8);
-    const uint32_t count = model_run(m, first, 20);
+    const uint32_t count = model_run(m, first, limit);
     memset(m->state + first, FREE, count);
     memset(m->touched + first, 1, count);
     m->used_count -= count;
     fsm_free(m->f->relation, first, count);
+}
+
+static void model_free(struct model *m)
+{
+    model_free_run(m, (block_no)test_random_below(&m->random, MODEL_BLOCKS / 8), 20);
+}
+
+/* Most of the file, so that punching is worth it. */
+static void model_free_most(struct model *m)
+{
+    const block_no first = (block_no)test_random_below(&m->random, 1000);
+    for (block_no block = first; block < first + 3000; block++)
+        model_free_run(m, block, 1);
 }
 
 /* As when a snapshot of an earlier life goes. */
@@ -700,12 +935,23 @@ static void model_compare(const struct model *m)
     assert_int_equal(stats.reserved_blocks, 0);
     for (block_no block = 0; block < MODEL_BLOCKS; block++)
         assert_int_equal(fsm_is_used(m->f->relation, block), m->state[block] != FREE);
+    expect_space_for_all_but_punched(m->f);
+}
+
+static void model_checkpoint(struct model *m)
+{
+    uint32_t cut = 0;
+    uint32_t punched = 0;
+    if (test_random_chance(&m->random, 60))
+        model_free_most(m);
+    assert_int_equal(fsm_trim(m->f->relation, 0, &cut), 0);
+    assert_int_equal(fsm_punch(m->f->relation, &punched), 0);
+    m->punched_count += punched;
 }
 
 static void model_step(struct model *m)
 {
     const uint64_t dice = test_random_below(&m->random, 1000);
-    uint32_t cut = 0;
     if (dice < 300)
         model_allocate(m);
     else if (dice < 980)
@@ -717,7 +963,7 @@ static void model_step(struct model *m)
     else if (dice < 994)
         model_build_end(m);
     else
-        assert_int_equal(fsm_trim(m->f->relation, 0, &cut), 0);
+        model_checkpoint(m);
 }
 
 static void random_operations_agree_with_array(void **state)
@@ -740,6 +986,7 @@ static void random_operations_agree_with_array(void **state)
         model_build_end(m);
     }
     model_compare(m);
+    assert_true(m->punched_count > 0);
     free(m);
 }
 
@@ -918,6 +1165,18 @@ int main(void)
         cmocka_unit_test_setup_teardown(trim_to_nothing_allows_going_on, set_up, tear_down),
         cmocka_unit_test_setup_teardown(trim_failing_changes_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(trim_leaves_what_it_is_told_to, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(punch_leaves_as_much_free_as_is_used, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(punch_takes_long_runs_only, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(punch_spares_what_is_promised, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(reserve_gives_punched_blocks_space_before_the_file_grows, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(reserve_on_full_disk_with_holes_promises_nothing_or_exactly_what_fits, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(punch_not_supported_is_not_tried_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(punch_failing_leaves_blocks_that_are_given_space, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(trim_cuts_punched_blocks_off_too, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(holes_of_an_earlier_life_are_given_space_before_they_are_used, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(build_contradicted_by_a_tree_takes_punched_blocks_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(threads_never_share_a_block, set_up, tear_down),
         cmocka_unit_test_setup_teardown(random_operations_agree_with_array, set_up, tear_down),
         cmocka_unit_test_setup_teardown(writers_of_different_relations_do_not_wait, set_up, tear_down),
