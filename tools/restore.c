@@ -2,6 +2,7 @@
  * tools/restore.c - `tblfs restore`.
  */
 #include "base/progress.h"
+#include "fusefs/fusefs.h"
 #include "tools/base_input.h"
 #include "tools/tools.h"
 #include "txn/restore.h"
@@ -28,6 +29,7 @@ struct restore_arguments {
     const char *command;
     const char *until;
     const char *log_of;
+    uint64_t cache_bytes; /* 0: the default */
 };
 
 /* ---- the target ---- */
@@ -146,7 +148,7 @@ static void say_done(const char *dir, const struct restore_target *target, const
 }
 
 static int run(const char *base, const char *dir, const struct restore_archive *archive,
-               const struct restore_target *target)
+               const struct restore_target *target, uint64_t cache_bytes)
 {
     struct base_input input;
     struct diag diag;
@@ -167,6 +169,7 @@ static int run(const char *base, const char *dir, const struct restore_archive *
                                             .base_name = base,
                                             .archive = target->until == RESTORE_BASE ? NULL : archive,
                                             .target = *target,
+                                            .cache_size_bytes = cache_bytes,
                                             .progress = &counts};
     progress_start(&progress, &show);
     rc = restore_run(&options, &result);
@@ -216,20 +219,33 @@ static int restore_with(const struct tool *tool, const char *base, const char *g
     else if (dir == NULL)
         fprintf(stderr, "tblfs: %s: %s\n", given, strerror(errno));
     else
-        status = run(base, dir, &archive, &target);
+        status = run(base, dir, &archive, &target, arguments->cache_bytes);
     free(dir);
     free(from);
     free(lost);
     return status;
 }
 
+/* As `mount -o cache=SIZE` takes it. */
+static int parse_cache(const struct tool *tool, const char *text, uint64_t *out_bytes)
+{
+    struct fusefs_options options;
+    char list[64];
+    char error[FUSEFS_ERROR_SIZE];
+    fusefs_options_init(&options);
+    (void)snprintf(list, sizeof list, "cache=%.50s", text);
+    if (fusefs_options_parse(&options, list, error) != 0)
+        return tool_usage_error(tool, "%s", error);
+    *out_bytes = options.cache_size_bytes;
+    return 0;
+}
+
 static int restore_tool_run(const struct tool *tool, int argc, char **argv)
 {
-    static const struct option long_options[] = {{"archive", required_argument, NULL, TAKE_ARCHIVE},
-                                                 {"restore-command", required_argument, NULL, TAKE_COMMAND},
-                                                 {"until", required_argument, NULL, TAKE_UNTIL},
-                                                 {"log-of", required_argument, NULL, TAKE_LOG_OF},
-                                                 {NULL, 0, NULL, 0}};
+    static const struct option long_options[] = {
+        {"archive", required_argument, NULL, TAKE_ARCHIVE}, {"restore-command", required_argument, NULL, TAKE_COMMAND},
+        {"until", required_argument, NULL, TAKE_UNTIL},     {"log-of", required_argument, NULL, TAKE_LOG_OF},
+        {"cache", required_argument, NULL, TAKE_CACHE},     {NULL, 0, NULL, 0}};
     struct restore_arguments arguments = {.archive = NULL};
     opterr = 0;
     for (int option; (option = getopt_long(argc, argv, ":", long_options, NULL)) != -1;) {
@@ -246,6 +262,10 @@ static int restore_tool_run(const struct tool *tool, int argc, char **argv)
         case TAKE_LOG_OF:
             arguments.log_of = optarg;
             break;
+        case TAKE_CACHE:
+            if (parse_cache(tool, optarg, &arguments.cache_bytes) != 0)
+                return TOOL_EXIT_USAGE;
+            break;
         case ':':
             return tool_usage_error(tool, "%s needs a value", argv[optind - 1]);
         default:
@@ -261,8 +281,8 @@ static int restore_tool_run(const struct tool *tool, int argc, char **argv)
 
 const struct tool tool_restore = {
     .name = "restore",
-    .arguments =
-        "BASE|- DATADIR [--archive DIR|--restore-command CMD] [--until TIME|LSN|TXN-NAME|end] [--log-of DATADIR]",
+    .arguments = "BASE|- DATADIR [--archive DIR|--restore-command CMD] [--until TIME|LSN|TXN-NAME|end] [--log-of "
+                 "DATADIR] [--cache SIZE]",
     .summary = "Makes a store out of a base, as it was at any moment since",
     .help =
         "BASE is what `tblfs backup` made: a directory, a tar file, or - for a stream. DATADIR is made, or empty: it "
@@ -280,7 +300,8 @@ const struct tool tool_restore = {
         "too)\n"
         "      NAME                    just behind the commit of that transaction, the first one of that name behind "
         "the base\n"
-        "  --log-of DATADIR        of a store that was lost: what it had not archived yet is taken from its own log\n\n"
+        "  --log-of DATADIR        of a store that was lost: what it had not archived yet is taken from its own log\n"
+        "  --cache SIZE            page cache while the log is replayed (256M)\n\n"
         "It says where it stopped. Interrupted, it goes on when the same command is given again; until it is done "
         "nobody can\n"
         "mount DATADIR. A segment that is missing or damaged is named, and nothing is left out.\n",

@@ -274,7 +274,14 @@ static int replay(struct restore *restore)
             options->checkpoint_log_bytes != 0 ? options->checkpoint_log_bytes : DEFAULT_CHECKPOINT_BYTES,
         .progress = options->progress,
     };
+    const uint64_t start_ns = io_monotonic_ns(options->dev);
+    diag_log(options->diag, DIAG_INFO, "redo starts at %" PRIu64, restore->store->control.redo_lsn);
     const int rc = store_replay_archive(restore->store, &replay);
+    struct bufcache_stats stats;
+    bufcache_get_stats(restore->store->cache, &stats);
+    diag_log(options->diag, DIAG_INFO,
+             "redo done at %" PRIu64 ": %" PRIu64 " ms, %" PRIu64 " records, %" PRIu64 " sweeps", replay.end,
+             (io_monotonic_ns(options->dev) - start_ns) / 1000000, replay.records, stats.sweeps);
     restore->result.lsn = replay.end;
     restore->result.records = replay.records;
     restore->result.time_ns = replay.records > 0 ? replay.time_ns : restore->base_time_ns;
