@@ -138,6 +138,11 @@ void archive_command_end(struct archive_command *command)
     atomic_store(&command->deadline_ms, 1);
 }
 
+bool mount_archive_is_wanted(const struct fusefs_options *options)
+{
+    return options->archive_command != NULL || options->archive_dir != NULL;
+}
+
 bool mount_archive_init(struct mount_archive *archive, const struct fusefs_options *options, struct diag *diag)
 {
     *archive = (struct mount_archive){.dir = {.dev = io_real_device(), .diag = diag, .dir = options->archive_dir},
@@ -145,7 +150,7 @@ bool mount_archive_init(struct mount_archive *archive, const struct fusefs_optio
     const bool by_command = options->archive_command != NULL;
     archive->target.put = by_command ? put_by_command : archive_dir_put;
     archive->target.arg = by_command ? (void *)&archive->command : (void *)&archive->dir;
-    return by_command || options->archive_dir != NULL;
+    return mount_archive_is_wanted(options);
 }
 
 void mount_archive_hurry(struct mount_archive *archive)

@@ -29,6 +29,8 @@ struct mount_archive {
     struct archive_target target;
 };
 
+/* Is there to be one? */
+bool mount_archive_is_wanted(const struct fusefs_options *options);
 /* False: there is to be none. */
 bool mount_archive_init(struct mount_archive *archive, const struct fusefs_options *options, struct diag *diag);
 /* The mount is about to close: a command has so long. */

@@ -135,6 +135,9 @@ int fusefs_run_transaction(const struct fusefs_txn_options *options);
 int fusefs_commit_transaction(const char *path);
 int fusefs_abort_transaction(const char *path);
 
+/* Makes a mounted standby writable, on a timeline of its own, and waits for that. Returns an exit status, as above. */
+int fusefs_promote(const char *mount_point);
+
 /* Unmounts and waits until the daemon has closed the store and is gone. Open transactions in which something was changed are listed, and
  * it stays mounted, unless they are to be aborted. Returns an exit status, as above. */
 int fusefs_unmount(const char *mount_point, bool abort_transactions);

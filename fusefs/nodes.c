@@ -39,8 +39,9 @@ struct node_tree {
     int gone_rc; /* of nodes of one that is gone; 0: it is not */
     bool root_forgotten;
     bool released;
-    _Atomic bool read_only; /* the live one: of a standby */
-    struct node_tree *next; /* of its list */
+    _Atomic bool read_only;    /* the live one: of a standby */
+    struct view *_Atomic view; /* changed for the live one alone */
+    struct node_tree *next;    /* of its list */
 };
 
 struct node {
@@ -170,6 +171,7 @@ static struct node_tree *tree_make(struct node_table *table, const struct node_t
     if (tree != NULL) {
         tree->table = table;
         tree->source = *source;
+        atomic_init(&tree->view, source->view);
         tree->view_id = source->view->id;
     }
     return tree;
@@ -182,7 +184,14 @@ struct node_tree *node_table_live(struct node_table *table)
 
 struct view *node_tree_view(const struct node_tree *tree)
 {
-    return tree->source.view;
+    return atomic_load(&tree->view);
+}
+
+void node_table_move_live(struct node_table *table, struct view *view)
+{
+    mutex_lock(&table->lock);
+    atomic_store(&table->live->view, view); /* its nodes keep their keys */
+    mutex_unlock(&table->lock);
 }
 
 void node_tree_set_read_only(struct node_tree *tree, bool read_only)
@@ -430,7 +439,7 @@ static void identify_locked(const struct node *node, struct node_identity *out_i
     struct node_tree *tree = node->tree;
     *out_identity = (struct node_identity){.id = node->id, .tree = tree, .ino = node->key.ino, .type = node->type};
     if (tree != NODE_TREE_VIRTUAL) {
-        out_identity->view = tree->source.view;
+        out_identity->view = atomic_load(&tree->view);
         tree->holds += needs_holding(tree) ? 1 : 0;
     }
 }

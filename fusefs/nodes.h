@@ -74,6 +74,8 @@ struct view *node_tree_view(const struct node_tree *tree);
 void *node_tree_owner(const struct node_tree *tree);
 /* Nothing in it can be changed: a snapshot, what a transaction began with, a standby's tree. */
 bool node_tree_is_read_only(const struct node_tree *tree);
+/* A standby was promoted: the live tree is served by that view from here on. */
+void node_table_move_live(struct node_table *table, struct view *view);
 void node_tree_set_read_only(struct node_tree *tree, bool read_only);
 /* Of the virtual files it is none of these. */
 bool node_tree_is(const struct node_tree *tree, enum node_tree_kind kind);

@@ -6,11 +6,14 @@
 #include "fusefs/blocks.h"
 #include "fusefs/compact.h"
 #include "fusefs/fusefs_int.h"
+#include "fusefs/promote.h"
+#include "fusefs/standby.h"
 
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define REQUEST_BYTES (UINT64_C(4) << 20) /* of content that one request copies: some hundredths of a second */
 
@@ -95,14 +98,27 @@ static int serve_compaction(struct fusefs *fs, struct handle *handle, const void
     return rc;
 }
 
+/* ---- promoting a standby ---- */
+
+static int serve_promotion(struct fusefs *fs, struct handle *handle, const void *in, void *out)
+{
+    struct promote_exchange *exchange = out;
+    (void)handle;
+    (void)in;
+    exchange->error = mount_standby_promote(fs);
+    return 0;
+}
+
 /* ---- all requests ---- */
 
 static const struct request {
     unsigned command;
     size_t size; /* of what is asked and answered */
     int (*serve)(struct fusefs *fs, struct handle *handle, const void *in, void *out); /* out: zeros, to be filled */
-} requests[] = {{COMPACT_IOCTL, sizeof(struct compact_exchange), serve_compaction},
-                {BLOCKS_IOCTL, sizeof(struct blocks_exchange), serve_blocks}};
+    bool of_mount; /* on a system table, by root and who mounted it; else on a table */
+} requests[] = {{COMPACT_IOCTL, sizeof(struct compact_exchange), serve_compaction, false},
+                {BLOCKS_IOCTL, sizeof(struct blocks_exchange), serve_blocks, false},
+                {PROMOTE_IOCTL, sizeof(struct promote_exchange), serve_promotion, true}};
 
 static const struct request *find_request(unsigned command, size_t in_size, size_t out_size)
 {
@@ -136,8 +152,11 @@ void serve_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned command, void *arg, st
     (void)arg;
     const struct request *request = (flags & FUSE_IOCTL_DIR) == 0 ? find_request(command, in_size, out_size) : NULL;
     struct handle *handle = request != NULL ? handle_of(fi) : NULL;
-    if (handle == NULL || handle->open == NULL)
+    const uid_t uid = fuse_req_ctx(req)->uid;
+    if (handle == NULL || (handle->open == NULL) != request->of_mount)
         reply_error(req, -ENOTTY);
+    else if (request->of_mount && uid != 0 && uid != geteuid())
+        reply_error(req, -EPERM);
     else
         serve_request(req, request, handle, in);
 }

@@ -315,7 +315,7 @@ static int close_store(struct fusefs *fs)
 {
     int rc = 0;
     if (fs->standby != NULL) {
-        mount_standby_close(fs);
+        rc = mount_standby_close(fs);
     } else if (fs->options->standby) {
         store_abandon(fs->store); /* it could not begin */
     } else {

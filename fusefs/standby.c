@@ -45,7 +45,10 @@ struct mount_standby {
     int wake_fd;          /* eventfd: to be looked at at once */
     int notify_fd;        /* inotify on the directory; -1: there is none */
     int look_ms;          /* grows while the archive is not in order */
+    bool looked_last;     /* since it is to be promoted */
     _Atomic int ended_rc; /* it follows no more because of that; 0: it does */
+    _Atomic bool stopping, promoting, promoted;
+    _Atomic uint32_t timeline; /* since it was promoted */
     struct known_snapshot *snapshots;
     size_t snapshot_count;
 };
@@ -141,10 +144,15 @@ static bool wait_for_more(void *arg, int rc)
         mount->look_ms = LOOK_MS;
     else
         mount->look_ms = mount->look_ms < LOOK_MAX_MS / 2 ? mount->look_ms * 2 : LOOK_MAX_MS;
-    (void)poll(fds, 2, mount->look_ms);
+    if (rc == 0 && atomic_load(&mount->promoting) && mount->looked_last)
+        return false; /* all is replayed that was there when it was asked for */
+    mount->looked_last = atomic_load(&mount->promoting);
+    if (!mount->looked_last || rc != 0)
+        (void)poll(fds, 2, mount->look_ms);
     if (mount->notify_fd >= 0)
         drain(mount->notify_fd);
-    return true; /* standby_stop ends it */
+    drain(mount->wake_fd);
+    return true; /* standby_stop ends it, too */
 }
 
 /* Where it is missing (a filesystem that does not tell) time is enough. */
@@ -215,10 +223,40 @@ struct view *mount_standby_view(struct fusefs *fs)
     return standby_view(fs->standby->standby);
 }
 
+/* Users have the live tree from here on. */
+static void promoted(void *arg)
+{
+    struct mount_standby *mount = arg;
+    struct fusefs *fs = mount->fs;
+    node_table_move_live(fs->nodes, store_live(fs->store));
+}
+
+static int promote(struct mount_standby *mount)
+{
+    struct fusefs *fs = mount->fs;
+    uint32_t timeline = 0;
+    const bool archives = mount_archive_is_wanted(fs->options);
+    const struct standby_promotion promotion = {.archive = archives ? &fs->archive.target : NULL,
+                                                .archive_timeout_ms = fs->options->archive_timeout_s * MS_IN_SECOND,
+                                                .promoted = promoted,
+                                                .arg = mount};
+    const int rc = standby_promote(mount->standby, &promotion, &timeline);
+    if (rc != 0)
+        return rc;
+    node_tree_set_read_only(node_table_live(fs->nodes), false);
+    atomic_store(&mount->timeline, timeline);
+    atomic_store(&mount->promoted, true);
+    diag_log(&fs->log.diag, DIAG_INFO, "%s was a standby, and is writable now, on timeline %" PRIu32 "%s",
+             fs->options->data_dir, timeline, archives ? "" : "; its log goes to no archive");
+    return 0;
+}
+
 static void *follow(void *arg)
 {
     struct mount_standby *mount = arg;
-    const int rc = standby_follow(mount->standby);
+    int rc = standby_follow(mount->standby);
+    if (rc == 0 && atomic_load(&mount->promoting) && !atomic_load(&mount->stopping))
+        rc = promote(mount);
     atomic_store(&mount->ended_rc, rc);
     if (rc != 0)
         diag_log(&mount->fs->log.diag, DIAG_ERROR,
@@ -236,29 +274,60 @@ int mount_standby_start(struct fusefs *fs)
     return -rc;
 }
 
+static void wake(struct mount_standby *mount)
+{
+    const uint64_t one = 1;
+    (void)!write(mount->wake_fd, &one, sizeof one);
+}
+
+int mount_standby_promote(struct fusefs *fs)
+{
+    struct mount_standby *mount = fs->standby;
+    if (mount == NULL || atomic_load(&mount->promoted))
+        return -EINVAL;
+    if (atomic_load(&mount->ended_rc) != 0)
+        return -EIO;
+    if (atomic_exchange(&mount->promoting, true))
+        return -EALREADY;
+    wake(mount);
+    return 0;
+}
+
+bool mount_standby_is(const struct fusefs *fs)
+{
+    return fs->standby != NULL && !atomic_load(&fs->standby->promoted);
+}
+
 void mount_standby_stop(struct fusefs *fs)
 {
     struct mount_standby *mount = fs->standby;
-    const uint64_t one = 1;
+    atomic_store(&mount->stopping, true);
     standby_stop(mount->standby);
     archive_command_end(&mount->command);
-    (void)!write(mount->wake_fd, &one, sizeof one);
+    wake(mount);
     if (mount->thread_runs)
         (void)pthread_join(mount->thread, NULL);
     mount->thread_runs = false;
 }
 
-void mount_standby_close(struct fusefs *fs)
+int mount_standby_close(struct fusefs *fs)
 {
     struct mount_standby *mount = fs->standby;
+    int rc = 0;
     standby_close(mount->standby);
-    store_abandon(fs->store); /* it goes on from its last checkpoint */
+    if (atomic_load(&mount->promoted)) {
+        mount_archive_hurry(&fs->archive);
+        rc = store_close(fs->store);
+    } else {
+        store_abandon(fs->store); /* it goes on from its last checkpoint */
+    }
     if (mount->notify_fd >= 0)
         (void)close(mount->notify_fd);
     (void)close(mount->wake_fd);
     free(mount->snapshots);
     free(mount);
     fs->standby = NULL;
+    return rc;
 }
 
 /* ---- status ---- */
@@ -296,6 +365,11 @@ void mount_standby_write_status(struct fusefs *fs, FILE *out)
     struct standby_status status;
     standby_get_status(mount->standby, &status);
     const int ended_rc = atomic_load(&mount->ended_rc);
+    if (atomic_load(&mount->promoted)) {
+        table_write_text(out, "standby", "promoted");
+        table_write_count(out, "standby_", "timeline", atomic_load(&mount->timeline));
+        return;
+    }
     const char *state = ended_rc != 0         ? "stopped"
                         : !status.waiting     ? "replaying"
                         : status.wait_rc != 0 ? "error"

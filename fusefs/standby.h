@@ -21,10 +21,15 @@ int mount_standby_prepare(struct store_options *options) WARN_UNUSED;
 int mount_standby_open(struct fusefs *fs) WARN_UNUSED;
 struct view *mount_standby_view(struct fusefs *fs);
 int mount_standby_start(struct fusefs *fs) WARN_UNUSED;
+/* Begins to make it a store of its own, when all that the archive has is replayed. Returns at once. -EINVAL: it is no standby (any more); -EALREADY;
+ * -EIO: it stopped. */
+int mount_standby_promote(struct fusefs *fs) WARN_UNUSED;
 /* Harmless when it was not started. */
 void mount_standby_stop(struct fusefs *fs);
 /* And the store. */
-void mount_standby_close(struct fusefs *fs);
+int mount_standby_close(struct fusefs *fs);
+/* Is the mount one that was not promoted? */
+bool mount_standby_is(const struct fusefs *fs);
 /* Lines of MNT/.tblfs/status. */
 void mount_standby_write_status(struct fusefs *fs, FILE *out);
 

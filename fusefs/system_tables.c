@@ -57,8 +57,8 @@ static void write_daemon(struct fusefs *fs, FILE *out)
     fputc('\n', out);
     table_write_text(out, "data_dir", fs->options->data_dir);
     table_write_text(out, "mount_point", fs->options->mount_point);
-    table_write_text(out, "mode", reason != NULL || fs->options->read_only || fs->standby != NULL ? "ro" : "rw");
-    table_write_text(out, "read_only_reason", reason != NULL ? reason : fs->standby != NULL ? "it is a standby" : "");
+    table_write_text(out, "mode", reason != NULL || fs->options->read_only || mount_standby_is(fs) ? "ro" : "rw");
+    table_write_text(out, "read_only_reason", reason != NULL ? reason : mount_standby_is(fs) ? "it is a standby" : "");
     table_write_count(out, "", "protocol_minor", fs->link.protocol_minor);
     fprintf(out, "kernel_flags\t%#" PRIx64 "\n", (uint64_t)fs->link.negotiated);
 }

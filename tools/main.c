@@ -12,9 +12,10 @@
 #include <unistd.h>
 
 static const struct tool *const tools[] = {
-    &tool_mkfs, &tool_mount,  &tool_umount, &tool_txn,     &tool_commit,  &tool_abort,    &tool_snapshot, &tool_compact,
-    &tool_fsm,  &tool_backup, &tool_verify, &tool_restore, &tool_standby, &tool_check,    &tool_dump,     &tool_upgrade,
-    &tool_copy, &tool_import, &tool_export, &tool_status,  &tool_top,     &tool_settings, &tool_version,  &tool_help,
+    &tool_mkfs,    &tool_mount,    &tool_umount,  &tool_txn,    &tool_commit,  &tool_abort,   &tool_snapshot,
+    &tool_compact, &tool_fsm,      &tool_backup,  &tool_verify, &tool_restore, &tool_standby, &tool_promote,
+    &tool_check,   &tool_dump,     &tool_upgrade, &tool_copy,   &tool_import,  &tool_export,  &tool_status,
+    &tool_top,     &tool_settings, &tool_version, &tool_help,
 };
 
 const struct tool *tool_find(const char *name)

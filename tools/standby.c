@@ -1,5 +1,5 @@
 /*
- * tools/standby.c - `tblfs standby`: a mount that follows the archive of another.
+ * tools/standby.c - `tblfs standby`: a mount that follows the archive of another, and `tblfs promote`.
  */
 #include "base/progress.h"
 #include "fusefs/fusefs.h"
@@ -200,4 +200,29 @@ const struct tool tool_standby = {
         "and\n"
         "what is shown meanwhile is what came before it.\n",
     .run = standby_run,
+};
+
+static int promote_run(const struct tool *tool, int argc, char **argv)
+{
+    opterr = 0;
+    if (getopt(argc, argv, "") != -1)
+        return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+    if (argc - optind != 1)
+        return tool_usage_error(tool, argc == optind ? "the mount point is missing" : "too many arguments");
+    return fusefs_promote(argv[optind]);
+}
+
+const struct tool tool_promote = {
+    .name = "promote",
+    .arguments = "MNT",
+    .summary = "Makes a standby writable",
+    .help =
+        "All that the archive has is replayed first. From then on it is a store of its own, with an id and a timeline "
+        "of "
+        "its own; it\n"
+        "archives what it does if it was mounted with -o archive=..., also into the directory that it followed. Files "
+        "that are open\n"
+        "go on. Make sure that the old primary is gone: what it still archives stays on the old timeline, and is not "
+        "taken over.\n",
+    .run = promote_run,
 };

@@ -36,6 +36,7 @@ extern const struct tool tool_help;
 extern const struct tool tool_import;
 extern const struct tool tool_mkfs;
 extern const struct tool tool_mount;
+extern const struct tool tool_promote;
 extern const struct tool tool_restore;
 extern const struct tool tool_settings;
 extern const struct tool tool_snapshot;

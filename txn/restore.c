@@ -109,12 +109,23 @@ static int take_marker(struct restore *restore, const char *text)
     return -EINVAL;
 }
 
-static int remove_file(const struct restore *restore, const char *name)
+static int remove_file_of(struct io_device *dev, const char *dir, const char *name)
 {
     char path[PATH_SIZE];
-    (void)snprintf(path, sizeof path, "%s/%s", restore->options->dir, name);
-    const int rc = io_unlink(restore->options->dev, path);
-    return rc == 0 ? io_sync_dir(restore->options->dev, restore->options->dir) : rc;
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    const int rc = io_unlink(dev, path);
+    return rc == 0 ? io_sync_dir(dev, dir) : rc;
+}
+
+static int remove_file(const struct restore *restore, const char *name)
+{
+    return remove_file_of(restore->options->dev, restore->options->dir, name);
+}
+
+void restore_forget(struct io_device *dev, const char *dir)
+{
+    const int rc = remove_file_of(dev, dir, RESTORE_MARKER);
+    (void)rc; /* one that is left does no harm */
 }
 
 /* ---- the directory ---- */
@@ -302,33 +313,32 @@ static int replay(struct restore *restore)
     return rc;
 }
 
-static int write_history(struct restore *restore, const struct control *parent)
+static int write_history(const struct store *store, const struct restore_source *source, lsn_no end, int64_t time_ns)
 {
     char text[200];
-    size_t used = (size_t)snprintf(text, sizeof text, "%" PRIu32 "\t", parent->timeline);
-    for (size_t i = 0; i < sizeof parent->store_id; i++) {
-        used += (size_t)snprintf(text + used, sizeof text - used, "%02x", parent->store_id[i]);
+    size_t used = (size_t)snprintf(text, sizeof text, "%" PRIu32 "\t", source->timeline);
+    for (size_t i = 0; i < sizeof source->reader.store_id; i++) {
+        used += (size_t)snprintf(text + used, sizeof text - used, "%02x", source->reader.store_id[i]);
     }
-    (void)snprintf(text + used, sizeof text - used, "\t%" PRIu64 "\t%" PRId64 "\n", restore->result.lsn,
-                   restore->result.time_ns);
-    return restore_write_file(restore->options->dev, restore->options->dir, "history", text);
+    (void)snprintf(text + used, sizeof text - used, "\t%" PRIu64 "\t%" PRId64 "\n", end, time_ns);
+    return restore_write_file(store->dev, store->dir, "history", text);
 }
 
 /* RESTORE-4 */
-static int finish(struct restore *restore, const struct control *parent)
+int restore_end(struct store *store, struct restore_source *source, lsn_no end, int64_t time_ns, uint32_t *out_timeline)
 {
     uint8_t store_id[16];
-    int rc = io_random(restore->options->dev, store_id, sizeof store_id);
+    int rc = io_random(store->dev, store_id, sizeof store_id);
     if (rc == 0) {
-        rc = restore_source_new_timeline(&restore->source, &restore->result.timeline);
+        rc = restore_source_new_timeline(source, out_timeline);
     }
     if (rc == 0) {
-        rc = write_history(restore, parent);
+        rc = write_history(store, source, end, time_ns);
     }
     if (rc == 0) {
-        rc = restore_source_clean_up(&restore->source);
+        rc = restore_source_clean_up(source);
     }
-    return rc == 0 ? store_replay_finish(restore->store, restore->result.lsn, store_id, restore->result.timeline) : rc;
+    return rc == 0 ? store_replay_finish(store, end, store_id, *out_timeline) : rc;
 }
 
 static int bring_to_target(struct restore *restore)
@@ -355,7 +365,8 @@ static int bring_to_target(struct restore *restore)
         rc = replay(restore);
     }
     if (rc == 0) {
-        rc = finish(restore, &parent);
+        rc = restore_end(restore->store, &restore->source, restore->result.lsn, restore->result.time_ns,
+                         &restore->result.timeline);
     }
     store_abandon(restore->store);
     return rc;
@@ -373,8 +384,7 @@ int restore_run(const struct restore_options *options, struct restore_result *ou
         rc = bring_to_target(&restore);
     }
     if (rc == 0) {
-        const int marker_rc = remove_file(&restore, RESTORE_MARKER);
-        (void)marker_rc; /* one that is left does no harm */
+        restore_forget(options->dev, options->dir);
     }
     if (rc == 0) {
         *out_result = restore.result;

@@ -36,6 +36,13 @@ int restore_base(const struct restore_options *options, struct base_header *out_
 #define RESTORE_MARKER "restore"
 int restore_write_file(struct io_device *dev, const char *dir, const char *name, const char *text) WARN_UNUSED;
 
+/* ---- restore.c ---- */
+/* Replay ended there, with a record of that time: the store becomes one of its own, with a history. */
+int restore_end(struct store *store, struct restore_source *source, lsn_no end, int64_t time_ns,
+                uint32_t *out_timeline) WARN_UNUSED;
+/* And it is no longer a restore's directory. */
+void restore_forget(struct io_device *dev, const char *dir);
+
 /* ---- recovery_archive.c ---- */
 /* Who goes on where the archive ends, for the time being (txn/standby.c). All are called between two groups, by the thread that replays, with no
  * lock held. */

@@ -12,6 +12,7 @@
 #include "base/plant.h"
 #include "txn/publish.h"
 #include "txn/restore_int.h"
+#include "txn/store_open.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -339,6 +340,75 @@ int standby_follow(struct standby *standby)
         standby->status.records = replay.records;
         mutex_unlock(&standby->lock);
     } while (may_pass(standby, rc));
+    return rc;
+}
+
+/* ---- promoting ---- */
+
+/* PROMOTE-2: one that cannot move, because the inode is open in the live view by now, is read on as it is. */
+static int move_files(struct standby *standby, struct move *move)
+{
+    int rc = 0;
+    for (size_t i = 0; i < move->file_count && rc == 0; i++) {
+        struct store_file *file = move->files[i];
+        if (atomic_load(&file->replaced) || store_file_move(file, store_live(standby->store))) {
+            continue;
+        }
+        rwlock_lock_exclusive(&standby->shown->catalog_lock);
+        store_file_replace(standby->store, standby->shown, file->ino, file->ino, move->old);
+        rwlock_unlock_exclusive(&standby->shown->catalog_lock);
+    }
+    return rc;
+}
+
+/* The view shows nothing from here on: who still asks it is told that all is gone, and comes back by another way. */
+static int end_shown(struct standby *standby, const struct standby_promotion *promotion)
+{
+    struct move move = {.old = malloc(sizeof *move.old)};
+    if (move.old == NULL) {
+        return -ENOMEM;
+    }
+    *move.old = (struct old_version){
+        .store = standby->store, .holder = standby->now.holder, .view = standby->now.view, .refs = 1};
+    promotion->promoted(promotion->arg);
+    rwlock_lock_exclusive(&standby->shown->catalog_lock);
+    int rc = store_files_list(standby->store, standby->shown, &move.files, &move.file_count);
+    if (rc == 0) {
+        view_show(standby->shown, NULL);
+    }
+    rwlock_unlock_exclusive(&standby->shown->catalog_lock);
+    if (rc == 0) {
+        rc = move_files(standby, &move);
+        leave_version(standby, &move);
+    } else {
+        free(move.old);
+    }
+    end_move(standby, &move);
+    return rc;
+}
+
+int standby_promote(struct standby *standby, const struct standby_promotion *promotion, uint32_t *out_timeline)
+{
+    struct store *store = standby->store;
+    lock_assert_none_held();
+    int rc = restore_end(store, &standby->source, standby->position, standby->status.time_ns, out_timeline);
+    if (rc == 0) {
+        restore_forget(store->dev, store->dir);
+        rc = store_become_writable(store, promotion->archive, promotion->archive_timeout_ms);
+    }
+    if (rc == 0) {
+        rc = end_shown(standby, promotion);
+    }
+    if (rc == 0) {
+        atomic_store(&store->following, false);
+        rc = store_destroy_orphans(store); /* that the primary had open */
+    }
+    if (rc == 0 && store->background) {
+        rc = store_thread_start(store);
+    }
+    if (rc != 0) {
+        store_fail(store, "the standby could not be made writable", rc);
+    }
     return rc;
 }
 

@@ -42,11 +42,27 @@ int standby_open(struct store *store, const struct standby_options *options, str
 /* Replays until `wait` says stop, or standby_stop was called; takes a checkpoint then. 0; what `wait` was told last; other errors: it cannot go on, and
  * that was said. */
 int standby_follow(struct standby *standby) WARN_UNUSED;
+/*
+ * Behind standby_follow: the store becomes writable, on a timeline of its own, with a history that says where it left the other one. Files that are
+ * open go on. `promoted` is called when the live view is what users are to have instead of the standby's: from there on that one shows nothing. On an
+ * error it was said, and the store takes no changes; standby_place says what became of the directory.
+ *
+ * PROMOTE-1 The directory is a standby's until its last checkpoint is durable, and an ordinary store's from then on: one write of the control file.
+ * PROMOTE-2 Nobody changes the live tree before the log is open; an inode is open once in the live view.
+ */
+struct standby_promotion {
+    const struct archive_target *archive; /* of the new timeline; NULL: none */
+    uint64_t archive_timeout_ms;
+    void (*promoted)(void *arg);
+    void *arg;
+};
+int standby_promote(struct standby *standby, const struct standby_promotion *promotion,
+                    uint32_t *out_timeline) WARN_UNUSED;
 /* By any thread: it ends soon, wherever it is. */
 void standby_stop(struct standby *standby);
 /* What users see. */
 struct view *standby_view(struct standby *standby);
-/* Files of its view are closed. What follows is store_abandon: the store is as its last checkpoint has it. */
+/* Files of its view are closed. What follows is store_abandon (the store is as its last checkpoint has it), or store_close when it was promoted. */
 void standby_close(struct standby *standby);
 
 struct standby_status {

@@ -17,6 +17,7 @@
 #include "txn/control_format.h"
 #include "txn/store_archive.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -261,6 +262,34 @@ static int make_writable(struct store *store, const struct store_options *option
     }
     if (rc == 0 && !was_clean) {
         rc = store_remove_unnamed_files(store);
+    }
+    if (rc == 0) {
+        rc = store_sidecars_remove_all(store);
+    }
+    return rc;
+}
+
+int store_become_writable(struct store *store, const struct archive_target *archive, uint64_t archive_timeout_ms)
+{
+    assert(store->recovering && store->control.clean && store->log == NULL);
+    store->recovering = false;
+    store->replay_is_whole = false;
+    store->restoring = false;
+    store->replay_lsn = 0;
+    store->replay_scan_lsn = 0;
+    store->log_start = store->control.ceiling_lsn;
+    store->log_previous = store->control.redo_lsn;
+    store->bulk_min_bytes = archive != NULL ? UINT64_MAX : store->bulk_min_bytes;
+    int rc = store_ceilings_raise(store, 0);
+    if (rc == 0 && archive != NULL) {
+        rc = store_archive_open(store, archive, archive_timeout_ms);
+    }
+    if (rc == 0) {
+        rc = open_new_log(store);
+    }
+    if (rc == 0) {
+        store_archive_begin(store);
+        rc = start_new_log(store);
     }
     if (rc == 0) {
         rc = store_sidecars_remove_all(store);

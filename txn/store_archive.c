@@ -479,7 +479,7 @@ static uint64_t count_waiting(struct store *store)
 void store_get_archive_status(struct store *store, struct archive_status *out_status)
 {
     *out_status = (struct archive_status){.configured = store->archive != NULL};
-    if (store->archive != NULL) {
+    if (store->archive != NULL && store->log != NULL) {
         mutex_lock(&store->archive->lock);
         *out_status = store->archive->status;
         mutex_unlock(&store->archive->lock);

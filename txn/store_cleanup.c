@@ -53,7 +53,9 @@ int store_destroy_orphans(struct store *store)
     rc = catalog_scan(live, &first, &last, collect_orphan, &orphans);
     store_read_leave(live, &budget);
     for (size_t i = 0; i < orphans.count && rc == 0; i++) {
-        store_destroy_orphan_or_log(store, live, orphans.numbers[i]);
+        if (!store_file_mark_orphan(store, live, orphans.numbers[i])) { /* else its last close does it */
+            store_destroy_orphan_or_log(store, live, orphans.numbers[i]);
+        }
     }
     free(orphans.numbers);
     return rc;
@@ -143,13 +145,26 @@ int store_remove_file(struct store *store, ts_no ts, rel_no rel)
     return rc;
 }
 
+/* What this life dropped goes when nobody reads it any more (COW-5). */
+static int remove_unless_dropped(struct store *store, ts_no ts, rel_no rel)
+{
+    struct relation *relation = NULL;
+    int rc = relation_open(store->cache, ts, rel, &relation);
+    if (rc != 0) {
+        return rc;
+    }
+    const bool dropped = cow_relation_is_dropped(store->cow, relation);
+    relation_unref(relation);
+    return dropped ? 0 : store_remove_file(store, ts, rel);
+}
+
 static int remove_unnamed_at(void *arg, ts_no ts, const char *dir)
 {
     struct unnamed_scan *scan = arg;
     scan->unnamed.count = 0;
     int rc = list_files(scan, dir);
     for (size_t i = 0; i < scan->unnamed.count && rc == 0; i++) {
-        rc = store_remove_file(scan->store, ts, scan->unnamed.numbers[i]);
+        rc = remove_unless_dropped(scan->store, ts, scan->unnamed.numbers[i]);
     }
     scan->removed += scan->unnamed.count;
     return rc;

@@ -10,6 +10,8 @@
 #include "txn/store_sidecar.h"
 #include "txn/store_txn.h"
 
+#include "base/plant.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -269,6 +271,28 @@ int store_files_list(struct store *store, const struct view *view, struct store_
     *out_files = files;
     *out_count = count;
     return 0;
+}
+
+bool store_file_move(struct store_file *file, struct view *view)
+{
+    struct store *store = file->store;
+    rwlock_lock_exclusive(&file->lock);
+    mutex_lock(&store->files_lock);
+    const bool is_free = find_locked(store, view, file->ino) == NULL && !PLANT(PROMOTED_FILES_LEFT);
+    if (is_free) {
+        struct store_file **link = bucket_of(store, file->view, file->ino);
+        while (*link != file) {
+            link = &(*link)->next;
+        }
+        *link = file->next;
+        file->view = view;
+        link = bucket_of(store, view, file->ino);
+        file->next = *link;
+        *link = file;
+    }
+    mutex_unlock(&store->files_lock);
+    rwlock_unlock_exclusive(&file->lock);
+    return is_free;
 }
 
 void store_file_wait_for_readers(struct store_file *file)

@@ -43,7 +43,7 @@ struct old_version {
 
 struct store_file {
     struct store *store;
-    struct view *view;
+    struct view *_Atomic view; /* changed by store_file_move alone, under `lock` exclusively */
     ino_no ino;
     struct rwlock lock;        /* LOCK_RANK_FILE, order: ino */
     struct relation *relation; /* of the content, NULL: none yet; changed under `lock` exclusively */
@@ -111,7 +111,7 @@ struct store {
     uint64_t checkpoint_log_bytes;   /* log volume that brings a checkpoint */
     struct store_progress *progress; /* of opening; NULL: nobody watches */
     bool replay_is_whole;            /* a table that cannot be read ends the replay, instead of being marked damaged */
-    bool recovering;                 /* the log is being replayed: nothing is logged, orphans may be opened */
+    _Atomic bool recovering;         /* the log is being replayed: nothing is logged, orphans may be opened */
     _Atomic bool following; /* an archive is replayed beside readers (txn/standby.h): nobody else changes anything */
 
     rel_no first_rel; /* of this life */
@@ -347,6 +347,8 @@ void store_file_replace(struct store *store, struct view *view, ino_no ino, ino_
 /* Open files of the view, each with a reference; *out_files is malloc'd. The view's catalog lock is held exclusively. -ENOMEM. */
 int store_files_list(struct store *store, const struct view *view, struct store_file ***out_files,
                      size_t *out_count) WARN_UNUSED;
+/* The file belongs to another view from here on, which shows the same of it. False: that one has the inode open already. No lock held. */
+bool store_file_move(struct store_file *file, struct view *view) WARN_UNUSED;
 /* Whoever reads what the file showed before is through; of a replaced table it pins what it shows, and the old version may go. No lock held. */
 void store_file_wait_for_readers(struct store_file *file);
 /* A file of a replaced table pins the blocks that it shows, instead of the whole old tree. What cannot be had (memory, a page) leaves it as it

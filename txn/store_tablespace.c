@@ -611,7 +611,7 @@ int store_tablespace_create(struct store *store, struct store_name name, const c
     ts_no other = TS_DEFAULT;
     int rc = check_name(name);
     if (rc == 0) {
-        rc = store_check_writable(store);
+        rc = store_check_takes_changes(store);
     }
     if (rc != 0 || store_tablespace_number(store, name, &other) == 0) {
         return rc != 0 ? rc : -EEXIST;
@@ -728,7 +728,7 @@ static void unclaim(struct store *store, struct store_tablespace *tablespace)
 int store_tablespace_drop(struct store *store, struct store_name name)
 {
     struct store_tablespace *tablespace = NULL;
-    int rc = store_check_writable(store);
+    int rc = store_check_takes_changes(store);
     rc = rc != 0 ? rc : claim(store, name, &tablespace);
     if (rc != 0) {
         return rc;

@@ -356,11 +356,163 @@ static void killed_standby_goes_on_from_its_checkpoint(void **state)
     history_free(&history);
 }
 
+/* ---- promoted ---- */
+
+static void promoted(void *arg)
+{
+    unsigned *called = arg;
+    ++*called;
+}
+
+/* Whoever had a file open reads the same, and what is written is seen through it. */
+static void write_through_open_file(struct follower *follower, struct store_file *file)
+{
+    struct store_file *again = NULL;
+    struct view *live = store_live(follower->store);
+    uint64_t size = 0;
+    uint64_t end = 0;
+    const uint64_t hash = read_all(follower, file, &size);
+    follower_must(follower, store_file_open(follower->store, live, store_file_ino(file), &again), "store_file_open");
+    assert_ptr_equal(again, file); /* PROMOTE-2 */
+    follower_must(follower, store_write(again, 0, "more", 4, STORE_WRITE_APPEND, &end), "store_write");
+    store_file_close(again);
+    uint64_t size_after = 0;
+    assert_int_not_equal(read_all(follower, file, &size_after), hash);
+    assert_int_equal(size_after, size + 4);
+}
+
+static void promoted_standby_is_a_store_of_its_own(void **state)
+{
+    (void)state;
+    struct history history;
+    struct follower *follower = malloc(sizeof *follower);
+    struct store_file *file = NULL;
+    struct store_attr attr;
+    uint64_t fingerprint = 0;
+    uint64_t after = 0;
+    unsigned called = 0;
+    uint32_t timeline = 0;
+    ino_no ino = INO_NONE;
+    assert_non_null(follower);
+    history_init(&history, TEST_NAME, test_seed(TEST_NAME) + 47);
+    history_live(&history);
+    follower_init(follower, &history);
+    follower->visible = follower->name_count;
+    follow(follower);
+    const struct archive_target archive = {.put = archive_dir_put, .arg = &follower->archive};
+    const struct standby_promotion promotion = {.archive = &archive, .promoted = promoted, .arg = &called};
+    const struct store_who who = {.uid = 0};
+    const struct store_name name = {.bytes = "new", .size = 3};
+    struct view *shown_view = standby_view(follower->standby);
+    assert_int_equal(store_create(follower->store, shown_view, INO_ROOT, name, S_IFREG | 0644, 0, who, &attr), -EROFS);
+    assert_int_equal(store_snapshot_create(follower->store, name), -EROFS);
+    follower_must(follower, store_readdir(follower->store, shown_view, INO_ROOT, 0, true, note_file, &ino), "readdir");
+    assert_int_not_equal(ino, INO_NONE);
+    follower_must(follower, store_file_open(follower->store, shown_view, ino, &file), "store_file_open");
+    follower_must(follower, standby_promote(follower->standby, &promotion, &timeline), "standby_promote");
+    assert_int_equal(called, 1);
+    assert_int_equal(timeline, 2);
+    assert_int_equal(store_getattr(follower->store, shown_view, INO_ROOT, &attr), -ENOENT);
+    follower_must(follower, crash_fingerprint(follower->store, &fingerprint), "the tree cannot be read");
+    if (fingerprint != history.life.fingerprints[HISTORY_OPERATIONS]) {
+        follower_fail(follower, "not the state behind operation", HISTORY_OPERATIONS);
+    }
+    write_through_open_file(follower, file);
+    follower_must(
+        follower,
+        store_create(follower->store, store_live(follower->store), INO_ROOT, name, S_IFREG | 0644, 0, who, &attr),
+        "store_create");
+    follower_must(follower, store_check(follower->store), "store_check");
+    for (unsigned i = 0; i < FILES_MAX; i++) {
+        if (follower->readers[i].file != NULL) {
+            look_at_reader(follower, &follower->readers[i]);
+            store_file_close(follower->readers[i].file);
+        }
+    }
+    store_file_close(file);
+    follower_must(follower, crash_fingerprint(follower->store, &fingerprint), "the tree cannot be read");
+    standby_close(follower->standby);
+    follower_must(follower, store_close(follower->store), "store_close");
+    const struct store_options open = {.dev = mem_device_io(follower->mem),
+                                       .diag = &follower->diag.diag,
+                                       .dir = STANDBY_DIR,
+                                       .cache_size_bytes = UINT64_C(16) << 20,
+                                       .log_segment_size = CRASH_SEGMENT_SIZE};
+    follower_must(follower, store_open(&open, &follower->store, NULL), "store_open");
+    follower_must(follower, crash_fingerprint(follower->store, &after), "the tree cannot be read");
+    assert_int_equal(after, fingerprint);
+    follower_must(follower, store_check(follower->store), "store_check");
+    follower_must(follower, store_close(follower->store), "store_close");
+    follower_free(follower);
+    free(follower);
+    history_free(&history);
+}
+
+/* PROMOTE-1: interrupted at any call of the device, the directory is a standby's still, or a store's with all that there was. */
+static bool is_whole_store(struct follower *follower)
+{
+    const struct store_options open = {.dev = mem_device_io(follower->mem),
+                                       .diag = &follower->diag.diag,
+                                       .dir = STANDBY_DIR,
+                                       .cache_size_bytes = UINT64_C(16) << 20,
+                                       .log_segment_size = CRASH_SEGMENT_SIZE};
+    uint64_t fingerprint = 0;
+    const int rc = store_open(&open, &follower->store, NULL);
+    if (rc == -EUCLEAN) {
+        return false;
+    }
+    follower_must(follower, rc, "store_open");
+    follower_must(follower, crash_fingerprint(follower->store, &fingerprint), "the tree cannot be read");
+    if (fingerprint != follower->history->life.fingerprints[HISTORY_OPERATIONS]) {
+        follower_fail(follower, "not the state behind operation", HISTORY_OPERATIONS);
+    }
+    follower_must(follower, store_check(follower->store), "store_check");
+    follower_must(follower, store_close(follower->store), "store_close");
+    return true;
+}
+
+static void interrupted_promotion_leaves_a_standby_or_a_store(void **state)
+{
+    static const enum mem_call calls[] = {MEM_CALL_WRITE, MEM_CALL_SYNC, MEM_CALL_OPEN, MEM_CALL_RENAME};
+    struct history history;
+    struct follower *follower = malloc(sizeof *follower);
+    unsigned called = 0;
+    unsigned standbys = 0;
+    uint32_t timeline = 0;
+    bool done = false;
+    (void)state;
+    assert_non_null(follower);
+    history_init(&history, TEST_NAME, test_seed(TEST_NAME) + 53);
+    history_live(&history);
+    follower_init(follower, &history);
+    follower->visible = follower->name_count;
+    const struct standby_promotion promotion = {.promoted = promoted, .arg = &called};
+    for (uint64_t nth = 1; !done; nth++) {
+        const enum mem_call call = calls[test_random_below(&follower->random, ARRAY_COUNT(calls))];
+        follow(follower);
+        mem_device_fail(follower->mem, call, nth, EIO, false);
+        const int rc = standby_promote(follower->standby, &promotion, &timeline);
+        mem_device_clear_faults(follower->mem);
+        end(follower);
+        done = is_whole_store(follower);
+        if (!done && rc == 0) {
+            follower_fail(follower, "promoted, and a standby still", nth);
+        }
+        standbys += !done;
+    }
+    assert_true(standbys > 0);
+    follower_free(follower);
+    free(follower);
+    history_free(&history);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(users_see_what_the_primary_had_at_each_position),
         cmocka_unit_test(killed_standby_goes_on_from_its_checkpoint),
+        cmocka_unit_test(promoted_standby_is_a_store_of_its_own),
+        cmocka_unit_test(interrupted_promotion_leaves_a_standby_or_a_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

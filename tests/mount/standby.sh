@@ -1,46 +1,7 @@
 #!/bin/bash
 # tests/mount/standby.sh - a standby follows the archive of a primary, and is read meanwhile.
-# shellcheck source=tests/mount/lib.sh
-. "$(dirname "$0")/lib.sh"
-
-archive=$work/archive
-base=$work/base
-copy=$work/copy
-mnt2=$work/mnt2
-mkdir "$archive" "$mnt2"
-
-standby_status() { # NAME
-    awk -F '\t' -v name="standby_$1" '$1 == name { print $2 }' "$mnt2/.tblfs/status"
-}
-
-start_standby() { # ARGUMENTS...
-    timeout 60 "$TBLFS" standby "$copy" "$mnt2" -o "log=$work/log2" "$@" 2>"$work/said" ||
-        fail "standby: $(cat "$work/said" "$work/log2")"
-}
-
-stop_standby() {
-    timeout 70 "$TBLFS" umount "$mnt2" || fail "cannot unmount the standby"
-}
-
-# What was done until now goes to the archive.
-switch_segment() {
-    local before
-    before=$(find "$archive" -name '*-????????????????' | wc -l)
-    wait_until "[ \$(find '$archive' -name '*-????????????????' | wc -l) -gt $before ]" "nothing is archived"
-}
-
-wait_until() { # CONDITION WHAT
-    local tries
-    for ((tries = 0; tries < 1500; tries++)); do
-        ! eval "$1" || return 0
-        sleep 0.02
-    done
-    fail "$2: $(grep standby "$mnt2/.tblfs/status"; tail -5 "$work/log2")"
-}
-
-arrives() { # TEXT FILE: the file of the standby has that text
-    wait_until "[ \"\$(cat '$mnt2/$2' 2>/dev/null)\" = '$1' ]" "$2 is not '$1' on the standby"
-}
+# shellcheck source=tests/mount/standby_lib.sh
+. "$(dirname "$0")/standby_lib.sh"
 
 tree() { # DIR
     (cd "$1" && find . -printf '%P %y %m %U %G %n %T@ %l\n' | sort && find . -type f -print0 | sort -z | xargs -0r sha256sum)
@@ -93,6 +54,9 @@ refuses "Read-only" sh -c "echo x >>'$mnt2/state'"
 refuses "Read-only" mkdir "$mnt2/.txn/t"
 refuses "Read-only" mkdir "$mnt2/.snap/t"
 refuses "Read-only" rm "$mnt2/state"
+mkdir "$work/space"
+refuses "Read-only" ln -s "$work/space" "$mnt2/.tablespace/t"
+same "what was to be a tablespace" "$(ls -A "$work/space")" ""
 refuses "Read-only" setfattr -n user.x -v y "$mnt2/state"
 refuses "Read-only" "$TBLFS" backup "$mnt2" "$work/other"
 ok "nobody can write"
