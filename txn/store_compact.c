@@ -19,6 +19,7 @@
  * Locking: a piece is read under the file lock, shared, and written with the gate held. The swap holds the file lock, the gate and the
  * catalog lock exclusively, for one catalog edit and at most one piece.
  */
+#include "txn/store_compact_auto.h"
 #include "txn/store_jobs.h"
 #include "txn/store_txn.h"
 
@@ -88,6 +89,46 @@ bool store_shape_is_orderly(const struct store_shape *shape)
 {
     return shape->leaves - shape->least_leaves <= 1 + shape->leaves / 10 &&
            shape->runs <= 2 + shape->leaves / 32; /* now and then an inner page lies between */
+}
+
+struct extent_of_tree {
+    uint64_t blocks;
+    uint64_t end; /* one above the last block */
+};
+
+static int add_to_extent(void *arg, struct page_ptr ptr, uint8_t level)
+{
+    struct extent_of_tree *extent = arg;
+    (void)level;
+    extent->blocks++;
+    extent->end = ptr.block >= extent->end ? (uint64_t)ptr.block + 1 : extent->end;
+    return 0;
+}
+
+/* The file lock is held. */
+static int lies_high(const struct store_file *file, const struct inode *inode, bool *out_high)
+{
+    struct extent_of_tree extent = {0};
+    const struct content_root root = store_content_root(inode);
+    *out_high = false;
+    if (inode->rel == REL_NONE || root.leaves >= STORE_COMPACT_LEAVES_MIN) {
+        return 0;
+    }
+    const int rc = content_visit(file->relation, &root, NULL, add_to_extent, &extent);
+    *out_high = rc == 0 && store_is_file_long(extent.end, extent.blocks);
+    return rc;
+}
+
+int store_file_lies_high(struct store_file *file, bool *out_high)
+{
+    struct frame_budget budget;
+    struct inode inode;
+    int rc = store_file_read_enter(file, STORE_READ_PINS, &budget, &inode);
+    if (rc == 0) {
+        rc = lies_high(file, &inode, out_high);
+        store_file_read_leave(file, &budget);
+    }
+    return rc;
 }
 
 /* ---- begin and end ---- */
@@ -425,15 +466,17 @@ static int finish(struct store_compact *compact)
 
 /* ---- steps ---- */
 
-/* Nothing, or one leaf: there is no order to bring back. */
+/* Nothing, or one leaf that does not lie high: there is no order to bring back. */
 static int has_order(struct store_compact *compact, bool *out_has)
 {
     struct frame_budget budget;
     struct inode inode;
-    const int rc = store_file_read_enter(compact->file, STORE_READ_PINS, &budget, &inode);
+    bool high = false;
+    int rc = store_file_read_enter(compact->file, STORE_READ_PINS, &budget, &inode);
     if (rc == 0) {
         compact->ts = inode.ts;
-        *out_has = inode.rel == REL_NONE || inode.content_height < 2;
+        rc = inode.content_height < 2 ? lies_high(compact->file, &inode, &high) : 0;
+        *out_has = (inode.rel == REL_NONE || inode.content_height < 2) && !high;
         store_file_read_leave(compact->file, &budget);
     }
     return rc;

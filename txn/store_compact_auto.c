@@ -1,7 +1,9 @@
 /*
- * txn/store_compact_auto.c - tables that became scattered or half empty are compacted in the background, one at a time.
+ * txn/store_compact_auto.c - tables that became scattered or half empty, and small ones whose blocks lie high in their files, are compacted in the
+ * background, one at a time.
  *
- * Whoever changes a live table otherwise than by appending notes it here. When it has been quiet for a while, its inner pages tell how it lies;
+ * Whoever changes a live table otherwise than by appending notes it here, and whoever appends to a small one with a long file. When it has been
+ * quiet for a while, its inner pages tell how it lies;
  * if badly, it is compacted, slowly. One that cannot be now (a transaction wrote it, it changes again) waits for as long again. What was
  * noted is not on disk: a table that nobody changes after a start is not looked at.
  *
@@ -16,7 +18,6 @@
 #include <uthash.h>
 
 #define NOTED_MAX          10000u
-#define BLOCKS_MIN         64u /* smaller tables are read in one call or two anyway */
 #define RUN_LEAVES_MIN     16u /* leaves in a run, on average: less is badly scattered */
 #define FULL_PERCENT_MIN   55u /* of the leaves would do: less is half empty */
 #define THREAD_PERIOD_MS   500u
@@ -56,6 +57,16 @@ void store_compact_note(struct store *store, ino_no ino)
     mutex_unlock(&store->compact_lock);
 }
 
+void store_compact_note_appended(struct store *store, const struct store_file *file, const struct inode *inode)
+{
+    block_no blocks = 0;
+    const uint64_t live_most = (uint64_t)inode->content_leaves + 1; /* one inner page at most */
+    if (store->compact_auto && inode->content_leaves < STORE_COMPACT_LEAVES_MIN &&
+        relation_file_blocks(file->relation, &blocks) == 0 && store_is_file_long(blocks, live_most)) {
+        store_compact_note(store, inode->ino);
+    }
+}
+
 void store_compact_notes_free(struct store *store)
 {
     struct compact_note *note;
@@ -90,8 +101,8 @@ static ino_no take_quiet(struct store *store)
 
 static bool lies_badly(const struct store_shape *shape)
 {
-    return shape->leaves >= BLOCKS_MIN && (shape->runs * RUN_LEAVES_MIN > shape->leaves ||
-                                           shape->least_leaves * 100 < shape->leaves * FULL_PERCENT_MIN);
+    return shape->leaves >= STORE_COMPACT_LEAVES_MIN && (shape->runs * RUN_LEAVES_MIN > shape->leaves ||
+                                                         shape->least_leaves * 100 < shape->leaves * FULL_PERCENT_MIN);
 }
 
 /* With pauses that let others in. *out_stopped: the store is closing. */
@@ -110,8 +121,12 @@ static int compact_file(struct store *store, struct store_file *file)
     struct store_compact *compact = NULL;
     struct store_shape shape;
     bool stopped = false;
+    bool high = false;
     int rc = store_file_get_shape(file, &shape);
-    if (rc != 0 || !lies_badly(&shape)) {
+    if (rc == 0 && shape.leaves < STORE_COMPACT_LEAVES_MIN) {
+        rc = store_file_lies_high(file, &high);
+    }
+    if (rc != 0 || (!high && !lies_badly(&shape))) {
         return rc;
     }
     rc = store_compact_begin(file, &compact);

@@ -467,6 +467,8 @@ static int change_under_gate(struct op_run *run, const struct content_change *ch
     rc = op_finish(run);
     if (rc == 0 && run->view->kind == VIEW_LIVE && inode.rewrite_epoch == inode.change_epoch) {
         store_compact_note(run->store, inode.ino);
+    } else if (rc == 0 && run->view->kind == VIEW_LIVE && inode.rel != REL_NONE) {
+        store_compact_note_appended(run->store, change->file, &inode);
     }
     if (rc == 0 && drop) {
         relation_unref(change->file->relation);

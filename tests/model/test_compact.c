@@ -3,6 +3,7 @@
  * test_model and test_txn_random.
  */
 #include "tests/lib/test_support.h"
+#include "tests/model/sidecar_rig.h"
 #include "tests/model/txn_rig.h"
 #include "txn/store_int.h"
 
@@ -653,6 +654,47 @@ static void half_empty_table_is_compacted_when_it_is_quiet(void **state)
     free(all);
 }
 
+/* Snapshots keep what is in front of it, and it is moved by each change: by appending, too. */
+static void push_up(struct txn_rig *rig, const char *path, bool append)
+{
+    struct view *live = store_live(rig->store);
+    for (char name[2] = "a"; name[0] < 'g'; name[0]++) {
+        assert_int_equal(store_snapshot_create(rig->store, shell_name(name)), 0);
+        if (append) {
+            assert_int_equal(shell_append(rig, live, path, "row\n"), 0);
+        } else {
+            overwrite(rig, live, 0, "row\n");
+        }
+    }
+    for (char name[2] = "a"; name[0] < 'g'; name[0]++) {
+        assert_int_equal(store_snapshot_drop(rig->store, shell_name(name)), 0);
+    }
+}
+
+static void table_of_one_block_that_lies_high_is_moved_once(void **state)
+{
+    TXN_RIG;
+    for (unsigned append = 0; append < 2; append++) {
+        struct inode before;
+        struct inode after;
+        rig->store->compact_auto = true;
+        (void)shell_remove(rig, live, "t");
+        assert_int_equal(shell_append(rig, live, "t", "row\n"), 0);
+        push_up(rig, "t", append == 1);
+        assert_int_equal(store_checkpoint(rig->store), 0);
+        assert_true(file_blocks_of(rig, "t") > 3);
+        look_at_inode(rig, "t", &before);
+        be_quiet(rig);
+        be_quiet(rig); /* the one that was removed is noted, too */
+        look_at_inode(rig, "t", &after);
+        assert_int_not_equal(before.rel, after.rel);
+        assert_int_equal(file_blocks_of(rig, "t"), 1);
+        be_quiet(rig);
+        look_at_inode(rig, "t", &before);
+        assert_int_equal(before.rel, after.rel);
+    }
+}
+
 static void tables_in_order_and_small_ones_are_left_as_they_are(void **state)
 {
     TXN_RIG;
@@ -707,6 +749,7 @@ int main(void)
         TXN_RIG_CASE(scattered_table_is_compacted_when_it_is_quiet),
         TXN_RIG_CASE(half_empty_table_is_compacted_when_it_is_quiet),
         TXN_RIG_CASE(sparse_table_is_left_as_it_is),
+        TXN_RIG_CASE(table_of_one_block_that_lies_high_is_moved_once),
         TXN_RIG_CASE(tables_in_order_and_small_ones_are_left_as_they_are),
     };
     return cmocka_run_group_tests_name("model/test_compact", tests, NULL, NULL);
