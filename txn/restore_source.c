@@ -80,7 +80,10 @@ static int check_segment(struct restore_source *source, uint64_t number, const c
                        "it is not a segment of the store that the base was taken of, or its header is damaged");
     }
     if (rc == 0 && info.timeline != source->timeline) {
-        return damaged(source, name, "it is of another timeline");
+        char text[100];
+        (void)snprintf(text, sizeof text, "it is of timeline %" PRIu32 ", which is no ancestor of timeline %" PRIu32,
+                       info.timeline, source->timeline);
+        return damaged(source, name, text);
     }
     return rc == 0 && !info.complete
                ? damaged(source, name, "it was written while no archive was configured, and has not all bytes")

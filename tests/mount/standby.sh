@@ -97,5 +97,26 @@ stop_standby
 start_standby --restore-command "sleep 1000"
 stop_standby
 ok "a command that hangs does not keep it"
-umount_store
+
+echo eight >"$mnt/state"
+umount_store # to the archive
+last=$(find "$archive" -name '00000001-????????????????' -printf '%f\n' | sort | tail -n 1)
+# damaged SIZE: a standby that finds the last segment cut to SIZE names it.
+damaged() {
+    rm -rf "$work/other" && cp -r "$archive" "$work/other"
+    truncate -s "$1" "$work/other/$last"
+    : >"$work/log2"
+    start_standby --archive "$work/other"
+    wait_until "[ \"\$(standby_status error)\" != '' ]" "a segment cut to $1 is not noticed"
+    grep -q "$last" "$work/log2" || fail "a segment cut to $1 is not named: $(cat "$work/log2")"
+}
+damaged 1000
+same "what is shown meanwhile" "$(cat "$mnt2/state")" seven
+stop_standby
+damaged "$(($(stat -c %s "$archive/$last") - 10))"
+cp "$archive/$last" "$work/other/$last"
+wait_until "[ \"\$(standby_status error)\" = '' ]" "a segment that is whole again is not taken"
+arrives eight state
+stop_standby
+ok "a truncated segment is named, and looked for again"
 check_store
