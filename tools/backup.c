@@ -43,7 +43,7 @@ static int backup_run(const struct tool *tool, int argc, char **argv)
         if (option == ':')
             return tool_usage_error(tool, "--rate needs a value");
         if (option != 'r')
-            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+            return tool_unknown_option(tool, argv[optind - 1]);
         options.rate_bytes = parse_rate(optarg);
         if (options.rate_bytes == 0)
             return tool_usage_error(tool, "--rate %s: not a number of bytes a second, as in --rate 50M", optarg);
@@ -126,7 +126,7 @@ static int verify_run(const struct tool *tool, int argc, char **argv)
 {
     opterr = 0;
     if (getopt(argc, argv, "") != -1)
-        return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+        return tool_unknown_option(tool, argv[optind - 1]);
     if (argc - optind != 1)
         return tool_usage_error(tool, argc == optind ? "the base is missing" : "too many arguments");
     return verify(argv[optind]);
@@ -141,5 +141,7 @@ const struct tool tool_verify = {
             "that names the file: one that is missing, too many, cut or changed.\n\n"
             "  zstd -dc /backup/monday.tar.zst | tblfs verify -\n\n"
             "Exit status: 0 nothing found, 1 findings, 2 it is no base, or cannot be read.\n",
+    .examples = "  tblfs verify /backup/monday\n",
+    .has_statuses = true,
     .run = verify_run,
 };

@@ -165,7 +165,7 @@ static int check_run(const struct tool *tool, int argc, char **argv)
     opterr = 0;
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (option != 'o') {
-            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+            return tool_unknown_option(tool, argv[optind - 1]);
         }
         online = true;
     }
@@ -191,5 +191,8 @@ const struct tool tool_check = {
         "one that was not has its log replayed first, as by a mount. With --online the store that is mounted on MNT\n"
         "checks the tree as it is at that moment, while everybody goes on working; the free maps are left out.\n\n"
         "Exit status: 0 no damage, 1 findings, 2 it could not be checked (in use, not a store, wrong usage).\n",
+    .examples = "  tblfs check ~/tables.data\n"
+                "  tblfs check --online ~/tables\n",
+    .has_statuses = true,
     .run = check_run,
 };

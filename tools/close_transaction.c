@@ -10,7 +10,7 @@ static int close_run(const struct tool *tool, int argc, char **argv, int (*gestu
 {
     opterr = 0;
     if (getopt(argc, argv, "") != -1)
-        return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+        return tool_unknown_option(tool, argv[optind - 1]);
     if (argc - optind != 1)
         return tool_usage_error(tool, argc == optind ? "the transaction is missing" : "too many arguments");
     return gesture(argv[optind]);
@@ -38,6 +38,7 @@ const struct tool tool_commit = {
             "       outside, and since when, with tabs between. It stays open, to be looked at and aborted\n"
             "  76   it had been aborted for you, and why; its directory stays until it is removed\n"
             "  1    anything else: no such transaction, not yours, files in it open for writing (they are shown)\n",
+    .has_statuses = true,
     .run = commit_run,
 };
 
@@ -55,5 +56,6 @@ const struct tool tool_abort = {
             "  tblfs abort \"$t\"\n"
             "  find MNT/.txn -mindepth 1 -maxdepth 1 -mmin +60 -exec tblfs abort {} \\;   # not changed for an hour\n\n"
             "Exit status 0, or 1 when there is no such transaction or it is not yours.\n",
+    .has_statuses = true,
     .run = abort_run,
 };

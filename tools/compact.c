@@ -21,7 +21,7 @@ static int compact_run(const struct tool *tool, int argc, char **argv)
             options.always = true;
             break;
         default:
-            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+            return tool_unknown_option(tool, argv[optind - 1]);
         }
     }
     if (optind == argc)
@@ -51,5 +51,6 @@ const struct tool tool_compact = {
             "A table that an open transaction wrote is left alone, and so is one that is rewritten again and again "
             "meanwhile.\n"
             "Exit status: 0 all of them are in order, 1 some are not, and why is said.\n",
+    .has_statuses = true,
     .run = compact_run,
 };

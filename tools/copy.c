@@ -27,8 +27,7 @@ static int check_arguments(const struct tool *tool, int argc, char **argv)
 {
     for (int index = 1; index < argc; index++) {
         if (argv[index][0] == '-')
-            return tool_usage_error(tool, "unknown option '%s'; a name that begins so is written ./%s", argv[index],
-                                    argv[index]);
+            return tool_unknown_option(tool, argv[index]);
     }
     return argc < 3 ? tool_usage_error(tool, argc < 2 ? "what to copy is missing" : "the target is missing") : 0;
 }
@@ -58,7 +57,8 @@ const struct tool tool_copy = {
         "Content with its holes, modes, times, extended attributes, owners (as root), symbolic and hard links. TARGET "
         "is a\n"
         "directory that gets them all, or the name of the only copy. What is there of the same name is written over.\n"
-        "Ends with the first error.\n",
+        "Ends with the first error. A name that begins with - is written ./-NAME.\n",
+    .examples = "  tblfs copy ~/exports/2026 ~/tables/sales\n",
     .run = copy_run,
 };
 
@@ -151,6 +151,7 @@ const struct tool tool_import = {
             "and shows how far it is. (With 'tblfs txn' cp, tar and rsync do the same without that.)\n\n"
             "  tblfs import ~/exports/2026 MNT/sales\n\n"
             "Exit status: as of 'tblfs txn'; nothing was imported unless it is 0.\n",
+    .has_statuses = true,
     .run = import_run,
 };
 

@@ -119,7 +119,7 @@ static int dump_run(const struct tool *tool, int argc, char **argv)
 {
     opterr = 0;
     if (getopt(argc, argv, "") != -1) {
-        return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+        return tool_unknown_option(tool, argv[optind - 1]);
     }
     const int count = argc - optind;
     if (count < 2) {
@@ -149,5 +149,9 @@ const struct tool tool_dump = {
         "  page RELATION BLOCK  one block; RELATION is a number, or the 16 digits that name its file\n"
         "  sidecar RELATION     the free map that a clean close left beside the file of a large table\n\n"
         "Lines that begin with '!' tell of damage. The exit status is 1 if there is one, else 0.\n",
+    .examples = "  tblfs dump ~/tables.data control\n"
+                "  tblfs dump ~/tables.data table sales/orders.tsv\n"
+                "  tblfs dump ~/tables.data page 1 0\n",
+    .has_statuses = true,
     .run = dump_run,
 };

@@ -60,7 +60,7 @@ static int fsm_run(const struct tool *tool, int argc, char **argv)
     opterr = 0;
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (option != 'j' && option != 's')
-            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+            return tool_unknown_option(tool, argv[optind - 1]);
         json |= option == 'j';
         summary |= option == 's';
     }
@@ -86,5 +86,7 @@ const struct tool tool_fsm = {
             "Nobody is stopped, no row is read. MNT/.tblfs/relations has a line for each table.\n\n"
             "  --summary   only the line for all of them\n"
             "  --json      as a JSON array of objects\n",
+    .examples = "  tblfs fsm ~/tables/orders.tsv\n"
+                "  tblfs fsm --summary --json ~/tables/orders.tsv\n",
     .run = fsm_run,
 };

@@ -158,7 +158,7 @@ int listing_take_switch(const struct tool *tool, int argc, char **argv, bool *ou
     opterr = 0;
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (option != 'j')
-            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+            return tool_unknown_option(tool, argv[optind - 1]);
         *out_json = true;
     }
     return 0;

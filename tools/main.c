@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 static const struct tool *const tools[] = {
-    &tool_mkfs,    &tool_mount,    &tool_umount,  &tool_txn,    &tool_commit,  &tool_abort,   &tool_snapshot,
-    &tool_compact, &tool_fsm,      &tool_backup,  &tool_verify, &tool_restore, &tool_standby, &tool_promote,
-    &tool_check,   &tool_dump,     &tool_upgrade, &tool_copy,   &tool_import,  &tool_export,  &tool_status,
-    &tool_top,     &tool_settings, &tool_version, &tool_help,
+    &tool_mkfs,    &tool_mount, &tool_umount,   &tool_txn,     &tool_commit,  &tool_abort,   &tool_snapshot,
+    &tool_compact, &tool_fsm,   &tool_backup,   &tool_verify,  &tool_restore, &tool_standby, &tool_promote,
+    &tool_check,   &tool_dump,  &tool_upgrade,  &tool_copy,    &tool_import,  &tool_export,  &tool_show,
+    &tool_status,  &tool_top,   &tool_settings, &tool_version, &tool_help,
 };
 
 const struct tool *tool_find(const char *name)
@@ -90,6 +90,10 @@ static void print_help(const struct tool *tool)
         printf("\n");
         tool->more_help(stdout);
     }
+    if (tool->examples != NULL)
+        printf("\nExamples:\n\n%s", tool->examples);
+    if (!tool->has_statuses)
+        printf("\nExit status: 0 done, 1 refused or failed (and why is said), 2 wrong usage.\n");
 }
 
 static int help_run(const struct tool *tool, int argc, char **argv)
@@ -113,6 +117,8 @@ const struct tool tool_help = {
     .name = "help",
     .arguments = "[COMMAND]",
     .summary = "Explains tblfs, or one of its commands",
+    .examples = "  tblfs help\n"
+                "  tblfs help txn\n",
     .run = help_run,
 };
 
@@ -129,6 +135,7 @@ const struct tool tool_version = {
     .name = "version",
     .arguments = "",
     .summary = "Prints the version",
+    .examples = "  tblfs version\n",
     .run = version_run,
 };
 

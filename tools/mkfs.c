@@ -70,7 +70,7 @@ static int mkfs_run(const struct tool *tool, int argc, char **argv)
         case ':':
             return tool_usage_error(tool, "-%c needs a value", optopt);
         default:
-            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+            return tool_unknown_option(tool, argv[optind - 1]);
         }
     }
     if (argc - optind != 1)
@@ -89,5 +89,7 @@ const struct tool tool_mkfs = {
         "(default\n"
         "                       4, 0: all tables); a mount may be told otherwise\n"
         "  --create             goes without saying; accepted because `tblfs mount` has it\n",
+    .examples = "  tblfs mkfs /var/lib/tblfs\n"
+                "  tblfs mkfs tables.data -o fsm_threshold=0\n",
     .run = mkfs_run,
 };

@@ -45,7 +45,7 @@ static int parse_switches(const struct tool *tool, int argc, char **argv, struct
         case ':':
             return tool_usage_error(tool, "-%c needs a value", optopt);
         default:
-            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+            return tool_unknown_option(tool, argv[optind - 1]);
         }
     }
     return status;
@@ -89,6 +89,9 @@ const struct tool tool_mount = {
             "  --create   make the store first when DATADIR is missing or empty\n"
             "  -o LIST    options, separated by commas:\n",
     .more_help = fusefs_options_help,
+    .examples = "  tblfs mount ~/tables.data ~/tables --create\n"
+                "  tblfs mount /var/lib/tblfs /srv/tables -o cache=4G,allow_other\n"
+                "  tblfs mount -f data mnt -o ro,debug\n",
     .run = mount_run,
 };
 
@@ -100,7 +103,7 @@ static int umount_run(const struct tool *tool, int argc, char **argv)
     opterr = 0;
     for (int option; (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
         if (option != TAKE_ABORT_TRANSACTIONS)
-            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+            return tool_unknown_option(tool, argv[optind - 1]);
         abort_transactions = true;
     }
     if (argc - optind != 1)
@@ -116,5 +119,7 @@ const struct tool tool_umount = {
         "Waits up to a minute until the daemon has closed the store and is gone. When files on MNT are in use, says\n"
         "by whom and leaves it mounted. When transactions are open in which something was changed, lists them and\n"
         "leaves it mounted, unless told to abort them. A mount whose daemon is gone is taken away.\n",
+    .examples = "  tblfs umount ~/tables\n"
+                "  tblfs umount /srv/tables --abort-transactions\n",
     .run = umount_run,
 };

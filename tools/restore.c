@@ -269,7 +269,7 @@ static int restore_tool_run(const struct tool *tool, int argc, char **argv)
         case ':':
             return tool_usage_error(tool, "%s needs a value", argv[optind - 1]);
         default:
-            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+            return tool_unknown_option(tool, argv[optind - 1]);
         }
     }
     if (argc - optind != 2)
@@ -305,5 +305,7 @@ const struct tool tool_restore = {
         "It says where it stopped. Interrupted, it goes on when the same command is given again; until it is done "
         "nobody can\n"
         "mount DATADIR. A segment that is missing or damaged is named, and nothing is left out.\n",
+    .examples = "  tblfs restore /backup/monday new.data\n"
+                "  tblfs restore /backup/monday new.data --archive /backup/log --until '2026-03-01 12:00:00'\n",
     .run = restore_tool_run,
 };

@@ -65,5 +65,7 @@ const struct tool tool_settings = {
             "  cache = 1G        # what is given with -o counts first\n"
             "  allow_other = yes\n\n"
             "  --json   as a JSON array of objects\n",
+    .examples = "  tblfs settings\n"
+                "  tblfs settings ~/tables --json\n",
     .run = settings_run,
 };

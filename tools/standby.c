@@ -120,7 +120,7 @@ static int parse_switches(const struct tool *tool, int argc, char **argv, struct
         case ':':
             return tool_usage_error(tool, "%s needs a value", argv[optind - 1]);
         default:
-            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+            return tool_unknown_option(tool, argv[optind - 1]);
         }
     }
     return status;
@@ -199,6 +199,7 @@ const struct tool tool_standby = {
         "A segment that is missing, damaged or of another store is named in the log; it is looked for again and again, "
         "and\n"
         "what is shown meanwhile is what came before it.\n",
+    .examples = "  tblfs standby copy.data ~/copy --archive /backup/log --base /backup/monday\n",
     .run = standby_run,
 };
 
@@ -206,7 +207,7 @@ static int promote_run(const struct tool *tool, int argc, char **argv)
 {
     opterr = 0;
     if (getopt(argc, argv, "") != -1)
-        return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+        return tool_unknown_option(tool, argv[optind - 1]);
     if (argc - optind != 1)
         return tool_usage_error(tool, argc == optind ? "the mount point is missing" : "too many arguments");
     return fusefs_promote(argv[optind]);
@@ -224,5 +225,6 @@ const struct tool tool_promote = {
         "that are open\n"
         "go on. Make sure that the old primary is gone: what it still archives stays on the old timeline, and is not "
         "taken over.\n",
+    .examples = "  tblfs promote ~/copy\n",
     .run = promote_run,
 };

@@ -190,5 +190,7 @@ const struct tool tool_status = {
             "as it\n"
             "changes.\n\n"
             "  --json   the table MNT/.tblfs/status as a JSON array of objects\n",
+    .examples = "  tblfs status ~/tables\n"
+                "  tblfs status ~/tables --json\n",
     .run = status_run,
 };

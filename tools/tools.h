@@ -19,6 +19,8 @@ struct tool {
     const char *summary;          /* one line */
     const char *help;             /* paragraphs; may be NULL */
     void (*more_help)(FILE *out); /* written after it; may be NULL */
+    const char *examples;         /* lines that begin with two spaces; NULL: they are in `help` */
+    bool has_statuses;            /* `help` says what its exit statuses are; else they are those above */
     /* argv[0] is the tool's name, NULL ends it. */
     int (*run)(const struct tool *tool, int argc, char **argv);
 };
@@ -39,6 +41,7 @@ extern const struct tool tool_mount;
 extern const struct tool tool_promote;
 extern const struct tool tool_restore;
 extern const struct tool tool_settings;
+extern const struct tool tool_show;
 extern const struct tool tool_snapshot;
 extern const struct tool tool_standby;
 extern const struct tool tool_status;
@@ -55,5 +58,8 @@ char *tool_absolute_path(const char *path);
 const struct tool *tool_find(const char *name);
 /* Says what is wrong and how the tool is used, on stderr. Returns TOOL_EXIT_USAGE. */
 int tool_usage_error(const struct tool *tool, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* The same for an option that the tool does not have; names the one that may have been meant. */
+int tool_unknown_option(const struct tool *tool, const char *option);
 
 #endif

@@ -407,7 +407,7 @@ static int parse_switches(const struct tool *tool, int argc, char **argv, struct
         else if (option == ':')
             return tool_usage_error(tool, "-%c needs a value", optopt);
         else if (option == '?')
-            return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+            return tool_unknown_option(tool, argv[optind - 1]);
     }
     if (argc - optind != 1)
         return tool_usage_error(tool, argc - optind < 1 ? "the mount point is missing" : "too many arguments");
@@ -440,5 +440,7 @@ const struct tool tool_top = {
             "  -d SECONDS   time between pictures (default 1)\n"
             "  -n COUNT     ends after so many\n"
             "  --batch, -b  plain text, one picture after the other; so also when stdout is no terminal\n",
+    .examples = "  tblfs top ~/tables\n"
+                "  tblfs top ~/tables -n 1 --batch\n",
     .run = top_run,
 };

@@ -47,7 +47,7 @@ static int parse_options(const struct tool *tool, int *argc, char ***argv, struc
         case ':':
             return tool_usage_error(tool, "%s needs a value", (*argv)[optind - 1]);
         default:
-            return tool_usage_error(tool, "unknown option '%s'", (*argv)[optind - 1]);
+            return tool_unknown_option(tool, (*argv)[optind - 1]);
         }
     }
     *argc -= optind - 1;
@@ -111,5 +111,6 @@ const struct tool tool_txn = {
         "In each of these cases nothing was committed, but by COMMAND itself.\n\n"
         "SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to COMMAND; when it has ended the transaction is aborted,\n"
         "whatever it returned, and the exit status is 128+N.\n",
+    .has_statuses = true,
     .run = txn_run,
 };

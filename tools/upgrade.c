@@ -48,7 +48,7 @@ static int upgrade_run(const struct tool *tool, int argc, char **argv)
 {
     opterr = 0;
     if (getopt(argc, argv, "") != -1)
-        return tool_usage_error(tool, "unknown option '%s'", argv[optind - 1]);
+        return tool_unknown_option(tool, argv[optind - 1]);
     if (argc - optind != 2)
         return tool_usage_error(tool, argc - optind < 2 ? "the old and the new data directory are wanted"
                                                         : "too many arguments");
@@ -78,5 +78,7 @@ const struct tool tool_upgrade = {
         "in full at the end, as 'tblfs check' does. A format that this version does not know is refused.\n\n"
         "Exit status: 0 NEW is good; 1 it is not, and why is said. Without its file `control` NEW is no data\n"
         "directory: a copy that was interrupted can be removed and made again.\n",
+    .examples = "  tblfs upgrade old.data new.data\n",
+    .has_statuses = true,
     .run = upgrade_run,
 };

@@ -4,16 +4,16 @@
 # Commands, switches and settings are those that the program itself lists.
 
 _tblfs_commands() {
-    tblfs help | sed -n 's/^  \([a-z]\{2,\}\) .*/\1/p'
+    tblfs help | sed -n 's/^  \([a-z]\{2,\}\)  *[A-Z].*/\1/p'
 }
 
 _tblfs_mounts() {
     findmnt -rn -t fuse.tblfs -o TARGET
 }
 
-# The switches in the help of a command.
+# The switches of a command: those of its usage, and of the lines of its help that begin with one.
 _tblfs_switches() {
-    tblfs help "$1" | grep -o -e '--[a-z][a-z-]*' | sort -u
+    tblfs help "$1" | sed -n '1p; /^  -/p' | grep -o -e '--[a-z][a-z-]*' | sort -u
 }
 
 # Settings in a list behind -o: the one after the last comma.
