@@ -111,6 +111,10 @@ static void show_standby(const struct tsv *status)
     const char *state = tsv_value(status, "standby"), *error = tsv_value(status, "standby_error");
     if (state[0] == '\0')
         return;
+    if (strcmp(state, "promoted") == 0) {
+        printf("standby       it was one, and was promoted: timeline %s\n", tsv_value(status, "standby_timeline"));
+        return;
+    }
     printf("standby       %s%s%s; at log position %s, last record %s ago, %s segments wait\n", state,
            error[0] != '\0' ? ": " : "", error, tsv_value(status, "standby_position"),
            text_of_seconds((double)tsv_value_number(status, "standby_behind_s"), age),

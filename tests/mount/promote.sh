@@ -50,6 +50,7 @@ mkdir "$mnt2/.snap/s"
 same "what was written" "$(cat "$mnt2/new" "$mnt2/state")" $'new\nafter'
 same mode "$(awk -F '\t' '$1 == "mode" { print $2 }' "$mnt2/.tblfs/status")" rw
 refuses "not a standby" "$TBLFS" promote "$mnt2"
+"$TBLFS" status "$mnt2" | grep -q 'promoted: timeline 2' || fail "tblfs status: $("$TBLFS" status "$mnt2")"
 wait_until "[ -e '$archive/00000002.history' ] && ls '$archive' | grep -q '^00000002-'" "the new timeline is not archived"
 stop_standby
 refuses "data directory already" "$TBLFS" standby "$copy" "$mnt2" --archive "$archive"
