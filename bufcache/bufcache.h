@@ -61,12 +61,12 @@ void bufcache_close(struct bufcache *cache);
 
 /* ---- tablespaces ---- */
 
-/* Names the directory of a tablespace; makes DIR/rel and its 256 subdirectories when missing. dir is copied. */
+/* Names the directory of a tablespace; makes DIR/rel and its 256 subdirectories when missing. dir is copied. Several may
+ * have one directory: then a relation may be opened by any of them. */
 int bufcache_tablespace_add(struct bufcache *cache, ts_no ts, const char *dir) WARN_UNUSED;
 /* One whose directory is not there: relation_open answers -EIO for all that is in it, and says so. */
 int bufcache_tablespace_add_offline(struct bufcache *cache, ts_no ts, const char *dir) WARN_UNUSED;
-/* Its relations are not found any more; those in memory live on until they are given back. None may have unsynced writes. One that is not
- * there is fine. */
+/* Its relations are not found any more; those in memory live on until they are given back. One that is not there is fine. */
 void bufcache_tablespace_remove(struct bufcache *cache, ts_no ts);
 
 /* ---- relations ---- */

@@ -161,7 +161,6 @@ void bufcache_tablespace_remove(struct bufcache *cache, ts_no ts)
     mutex_lock(&registry->lock);
     struct tablespace *tablespace = tablespace_find_locked(registry, ts);
     if (tablespace != NULL) {
-        assert(tablespace->listed == 0);
         HASH_DEL(registry->tablespaces, tablespace);
         tablespace->next_removed = registry->removed;
         registry->removed = tablespace;
@@ -209,7 +208,7 @@ static int relation_open_locked(struct bufcache *cache, ts_no ts, rel_no rel, st
     struct relation *relation;
     HASH_FIND(hh, registry->relations, &rel, sizeof rel, relation);
     if (relation != NULL) {
-        if (relation->tablespace != tablespace)
+        if (relation->tablespace != tablespace && strcmp(relation->tablespace->path, tablespace->path) != 0)
             return -EEXIST;
         ref_found_locked(registry, relation);
     } else {

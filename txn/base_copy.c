@@ -189,7 +189,7 @@ static int copy_set(struct base_copy *copy, const struct block_set *set)
     struct base_file file;
     memset(&file, 0, sizeof file);
     base_file_name(relation_number(set->relation), file.name);
-    (void)snprintf(copy->path, sizeof copy->path, "%s/%s", options->dir, file.name);
+    (void)snprintf(copy->path, sizeof copy->path, "%s", relation_file_path(set->relation)); /* wherever it lies */
     file.size_bytes = count_blocks(set) * BLOCK_SIZE;
     copy->checksum = 0;
     int rc = file.size_bytes > 0 ? io_open(options->dev, copy->path, IO_READ_ONLY, &copy->file) : 0;

@@ -468,7 +468,7 @@ static int open_all(struct store *store, const struct store_options *options, pi
     }
     if (rc == 0 && options->restoring) {
         rc = make_replayable(store);
-        return rc == 0 ? store_tablespaces_require(store) : rc;
+        return rc == 0 ? store_tablespaces_take_over(store) : rc;
     }
     if (rc == 0) {
         rc = store->read_only ? store_tablespaces_require(store) : make_writable(store, options, was_clean);

@@ -494,6 +494,8 @@ int store_snapshot_replay(struct store *store, const struct op_record *record) W
 int store_tablespaces_adopt(struct store *store) WARN_UNUSED;
 /* When nothing is left to be replayed: one that cannot be opened is offline, or refused. */
 int store_tablespaces_require(struct store *store) WARN_UNUSED;
+/* On a copy, before anything is replayed: the catalog says that they lie in its data directory. */
+int store_tablespaces_take_over(struct store *store) WARN_UNUSED;
 /* A checkpoint that forked when `changes` were applied is durable: what replay dropped before goes from the disk. */
 void store_tablespaces_release(struct store *store, uint64_t changes);
 void store_tablespaces_free(struct store *store);

@@ -14,8 +14,12 @@
  *              it is refused, or offline.
  * TABLESPACE-5 A replayed drop leaves the directory alone until a checkpoint behind it is durable.
  *
+ * TABLESPACE-6 A copy (restore, standby) touches no directory of its original: its tablespaces lie in place, in its own data directory, beside
+ *              what is in none. Their items say so before anything is replayed.
+ *
  * Locking: tablespaces_lock (LEAF) guards the list; who changes it holds placement_lock exclusively, or is alone. No I/O under the former.
  */
+#include "txn/store_map.h"
 #include "txn/store_open.h"
 
 #include "base/plant.h"
@@ -37,7 +41,8 @@ struct store_tablespace {
     struct store_tablespace *next;
     ts_no ts;
     char name[STORE_NAME_MAX + 1];
-    char *dir; /* absolute */
+    bool in_place; /* TABLESPACE-6: its files are in the data directory, among others; `dir` is that */
+    char *dir;     /* absolute */
     int64_t created_ns;
     struct io_file *identity; /* open and locked; NULL: see `failed`, or somebody else has it (store.pinned) */
     int failed;               /* what kept it from being opened; 0: nothing */
@@ -200,7 +205,7 @@ static const struct store_tablespace *next_open(struct store *store, ts_no after
 {
     mutex_lock(&store->tablespaces_lock);
     const struct store_tablespace *tablespace = store->tablespaces;
-    while (tablespace != NULL && (tablespace->ts <= after || tablespace->failed != 0)) {
+    while (tablespace != NULL && (tablespace->ts <= after || tablespace->failed != 0 || tablespace->in_place)) {
         tablespace = tablespace->next;
     }
     mutex_unlock(&store->tablespaces_lock);
@@ -527,7 +532,7 @@ static int put_item(struct op_run *run, const struct store_tablespace *tablespac
     uint8_t value[VALUE_MAX];
     const struct catalog_key key = tablespace_key(tablespace->ts);
     const size_t name_size = strlen(tablespace->name);
-    const size_t dir_size = strlen(tablespace->dir);
+    const size_t dir_size = tablespace->in_place ? 0 : strlen(tablespace->dir);
     const struct disk_tablespace disk = {.created_ns = le64_of((uint64_t)tablespace->created_ns),
                                          .name_size = (uint8_t)name_size};
     memcpy(value, &disk, sizeof disk);
@@ -548,7 +553,8 @@ static int plan_create(struct tablespace_op *to, struct op_run *run)
     }
     run->op.ino = tablespace->ts;
     run->op.name = (struct op_bytes){.data = tablespace->name, .size = name.size};
-    run->op.data = (struct op_bytes){.data = tablespace->dir, .size = strlen(tablespace->dir)};
+    run->op.data =
+        (struct op_bytes){.data = tablespace->dir, .size = tablespace->in_place ? 0 : strlen(tablespace->dir)};
     tablespace->created_ns = run->op.time_ns;
     const int rc = catalog_batch_put(&run->batch, &counter, &last, sizeof last);
     return rc == 0 ? put_item(run, tablespace) : rc;
@@ -659,10 +665,56 @@ static int check_no_files(struct store *store, const char *name, const char *dir
     return rc;
 }
 
+struct version_scan {
+    ts_no ts;
+    uint64_t relations;
+};
+
+static int count_relation(void *arg, const struct catalog_key *key, const void *value, size_t value_size)
+{
+    struct version_scan *scan = arg;
+    struct inode inode;
+    if (key->type != ITEM_INODE) {
+        return 0;
+    }
+    const int rc = inode_decode(key, value, value_size, &inode);
+    scan->relations += rc == 0 && inode.ts == scan->ts && inode.rel != REL_NONE;
+    return rc;
+}
+
+static int count_in_version(void *arg, struct view *view)
+{
+    const struct catalog_key first = {.ino = INO_ROOT};
+    const struct catalog_key last = {.ino = UINT64_MAX, .type = UINT8_MAX, .sub = UINT64_MAX};
+    rwlock_lock_shared(&view->catalog_lock);
+    const int rc = catalog_scan(view, &first, &last, count_relation, arg);
+    rwlock_unlock_shared(&view->catalog_lock);
+    return rc;
+}
+
+/* One whose files cannot be told from others: relations that any version names. What an open transaction made nobody else sees. */
+static int look_for_relations(struct store *store, ts_no ts)
+{
+    struct version_scan scan = {.ts = ts};
+    cow_gate_enter(store->cow);
+    int rc = store_each_version(store, count_in_version, &scan);
+    cow_gate_leave(store->cow);
+    if (rc == 0 && (scan.relations > 0 || atomic_load(&store->txn_count) > 0)) {
+        diag_log(store->diag, DIAG_WARNING,
+                 "tablespace %" PRIu32 ": %" PRIu64 " versions of tables are in it, or a transaction is open", ts,
+                 scan.relations);
+        rc = -ENOTEMPTY;
+    }
+    return rc;
+}
+
 /* Again: now none is made (TABLESPACE-2). */
 static int look_for_files(struct tablespace_op *to)
 {
     uint64_t files = 0;
+    if (to->tablespace->in_place) {
+        return look_for_relations(to->store, to->tablespace->ts);
+    }
     const int rc = PLANT(TABLESPACE_DROPPED_BLINDLY) ? 0 : count_files(to->store, to->tablespace->dir, &files);
     return rc == 0 && files > 0 ? -ENOTEMPTY : rc;
 }
@@ -736,7 +788,7 @@ int store_tablespace_drop(struct store *store, struct store_name name)
     if (tablespace->offline) {
         say(store, tablespace, "is offline, and may hold tables");
         rc = -EIO;
-    } else if (!PLANT(TABLESPACE_DROPPED_BLINDLY)) {
+    } else if (!tablespace->in_place && !PLANT(TABLESPACE_DROPPED_BLINDLY)) {
         rc = check_no_files(store, tablespace->name, tablespace->dir);
     }
     rc = rc != 0 ? rc : drop(store, tablespace, NULL);
@@ -777,10 +829,24 @@ void store_tablespaces_release(struct store *store, uint64_t changes)
 
 /* ---- opening, and replay ---- */
 
+/* TABLESPACE-6 */
+static int put_in_place(const struct store *store, struct store_tablespace *tablespace)
+{
+    char *dir = strdup(store->dir);
+    if (dir == NULL) {
+        return -ENOMEM;
+    }
+    free(tablespace->dir);
+    tablespace->dir = dir;
+    tablespace->in_place = true;
+    return 0;
+}
+
 /* TABLESPACE-4 */
 static void open_or_note(struct store *store, struct store_tablespace *tablespace)
 {
-    int rc = store->restoring ? -EOPNOTSUPP : open_directory(store, tablespace);
+    const bool is_here = store->restoring || tablespace->dir[0] == '\0';
+    int rc = is_here ? put_in_place(store, tablespace) : open_directory(store, tablespace);
     if (rc == 0) {
         rc = bufcache_tablespace_add(store->cache, tablespace->ts, tablespace->dir);
     }
@@ -889,6 +955,33 @@ int store_tablespaces_require(struct store *store)
     return rc;
 }
 
+static int plan_in_place(struct tablespace_op *to, struct op_run *run)
+{
+    return put_item(run, to->tablespace);
+}
+
+static void nothing_follows(struct tablespace_op *to)
+{
+    (void)to;
+}
+
+int store_tablespaces_take_over(struct store *store)
+{
+    const struct op_record record = {.type = OP_UNLOGGED, .time_ns = atomic_load(&store->last_time_ns)};
+    int rc = 0;
+    for (struct store_tablespace *tablespace = store->tablespaces; tablespace != NULL && rc == 0;
+         tablespace = tablespace->next) {
+        struct tablespace_op to = {.store = store,
+                                   .type = OP_UNLOGGED,
+                                   .replay = &record,
+                                   .tablespace = tablespace,
+                                   .plan = plan_in_place,
+                                   .applied = nothing_follows};
+        rc = tablespace->failed != 0 ? tablespace->failed : tablespace_op_run(&to);
+    }
+    return rc;
+}
+
 /* ---- files by number ---- */
 
 static int has_file(struct store *store, ts_no ts, rel_no rel, bool *out_has)
@@ -914,7 +1007,7 @@ int store_tablespace_of_file(struct store *store, rel_no rel, ts_no *out_ts)
     for (const struct store_tablespace *tablespace = store->tablespaces; tablespace != NULL && rc == 0 && !has;
          tablespace = tablespace->next) {
         missing |= tablespace->failed != 0;
-        if (tablespace->failed == 0) {
+        if (tablespace->failed == 0 && !tablespace->in_place) {
             rc = has_file(store, tablespace->ts, rel, &has);
             *out_ts = has ? tablespace->ts : TS_DEFAULT;
         }

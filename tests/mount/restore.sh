@@ -41,14 +41,52 @@ restored() {
     timeout 100 "$TBLFS" check "$new" >"$work/check" || fail "check: $(cat "$work/check")"
 }
 
+# One with a table in it, in a directory NAME.
+add_tablespace() { # NAME
+    mkdir -p "$work/disks/$1"
+    ln -s "$work/disks/$1" "$mnt/.tablespace/$1"
+    mkdir "$mnt/$1"
+    setfattr -n user.tblfs.tablespace -v "$1" "$mnt/$1"
+    seq 20000 >"$mnt/$1/rows"
+}
+
+# What is restored never touches the tablespaces of its original: they lie in its own data directory.
+tablespaces_are_the_copys_own() {
+    local before
+    before=$(checksums "$work/disks")
+    rm -rf "$new"
+    timeout 100 "$TBLFS" restore "$base" "$new" --archive "$archive" 2>"$work/said" || fail "restore: $(cat "$work/said")"
+    timeout 60 "$TBLFS" mount "$new" "$mnt2" -o "log=$work/log"
+    same "links" "$(cd "$mnt2/.tablespace" && readlink kept later | sort -u)" "$new"
+    same "placement" "$(getfattr --absolute-names --only-values -n user.tblfs.tablespace "$mnt2/kept/rows")" kept
+    seq 5 >>"$mnt2/kept/rows"
+    seq 5 >"$mnt2/kept/more"
+    refuses "not empty" rm "$mnt2/.tablespace/kept"
+    rm -r "$mnt2/kept" "$mnt2/later"
+    timeout 70 "$TBLFS" umount "$mnt2"
+    timeout 60 "$TBLFS" mount "$new" "$mnt2" -o "log=$work/log"
+    rm "$mnt2/.tablespace/kept" "$mnt2/.tablespace/later"
+    [ -z "$(ls -A "$mnt2/.tablespace")" ] || fail "tablespaces of a copy cannot be dropped"
+    timeout 70 "$TBLFS" umount "$mnt2"
+    timeout 100 "$TBLFS" check "$new" >"$work/check" || fail "check: $(cat "$work/check")"
+    same "the original's" "$(checksums "$work/disks")" "$before"
+    ok tablespaces_are_the_copys_own
+}
+
 live_a_little() {
     mount_store "archive=$archive,archive_timeout=1d,checkpoint_log_size=1M"
     mkdir "$mnt/sales"
     seq 100000 >"$mnt/sales/orders"
+    add_tablespace kept
+    add_tablespace passing
     head -c 3000000 /dev/urandom >"$mnt/blob"
     remember base
     timeout 60 "$TBLFS" backup "$mnt" "$base" 2>"$work/said" || fail "backup: $(cat "$work/said")"
     seq 1000 >>"$mnt/sales/orders"
+    add_tablespace later
+    seq 1000 >>"$mnt/kept/rows"
+    rm -r "$mnt/passing"
+    rm "$mnt/.tablespace/passing"
     ln "$mnt/blob" "$mnt/also"
     setfattr -n user.colour -v red "$mnt/blob"
     remember appended
@@ -165,6 +203,7 @@ restored_store_has_a_timeline_of_its_own() {
 
 live_a_little
 any_moment_comes_back
+tablespaces_are_the_copys_own
 what_cannot_be_restored_is_refused
 interrupted_restore_goes_on
 lost_store_comes_back_with_its_own_log
