@@ -265,6 +265,26 @@ mode_of_the_directory_is_an_option() {
     ok mode_of_the_directory_is_an_option
 }
 
+# Not even of the mount point itself: all tables go, what .snap and .tblfs hold does not.
+removing_everything_spares_snapshots() {
+    local before
+    mount_store
+    mkdir "$mnt/precious" && seq 1 1000 >"$mnt/precious/table"
+    mkdir "$snap/kept"
+    before=$(checksums "$snap/kept")
+    ! rm -rf "$mnt" 2>"$work/said" || fail "the mount point was removed"
+    same "tables left" "$(ls -A "$mnt")" ""
+    same "the snapshot" "$(checksums "$snap/kept")" "$before"
+    ! rm -rf --one-file-system "${mnt:?}"/* "$mnt"/.snap/kept 2>"$work/said" || fail "the snapshot was removed"
+    same "the snapshot" "$(checksums "$snap/kept")" "$before"
+    [ -n "$(rows "$mnt/.tblfs/snapshots")" ] || fail "no snapshot is listed"
+    cp -a "$snap/kept/precious" "$mnt/"
+    same "brought back" "$(checksums "$mnt/precious")" "$(checksums "$snap/kept/precious")"
+    rmdir "$snap/kept"
+    umount_store
+    ok removing_everything_spares_snapshots
+}
+
 command_takes_a_durable_snapshot() {
     local syncs
     mount_store
@@ -453,6 +473,7 @@ readers_go_on_when_it_is_dropped
 snapshots_survive_remounts_and_kills
 mode_of_the_directory_is_an_option
 command_takes_a_durable_snapshot
+removing_everything_spares_snapshots
 twenty_snapshots_beside_a_writer_are_moments
 snapshots_come_and_go_under_readers
 space_comes_back "at once" true
