@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -103,6 +104,12 @@ static int try_open(struct txn_rig *rig, bool offline)
     const struct store_options options = {
         .dev = rig->dev, .diag = &rig->diag, .dir = TXN_RIG_DIR, .missing_tablespace_offline = offline};
     return store_open(&options, &rig->store, NULL);
+}
+
+/* With a short log, of which many copies are made. */
+static int set_up_small(void **state)
+{
+    return txn_rig_setup_like(state, &(struct txn_rig){.log_segment_size = 32768});
 }
 
 /* ---- making and placing ---- */
@@ -248,6 +255,103 @@ static void drop_that_is_not_durable_leaves_the_directory(void **state)
     assert_int_equal(entries_in(rig, "/a"), 0);
 }
 
+/* ---- kills ---- */
+
+#define KILLS_MAX 400u
+
+/* The disk as it is before each call that writes, syncs or unlinks, and what was acknowledged by then. */
+struct kills {
+    struct mem_device *mem;
+    struct mem_device *disks[KILLS_MAX];
+    unsigned steps[KILLS_MAX];
+    unsigned count;
+    unsigned step; /* of the history */
+};
+
+static int keep_disk(void *arg, const struct mem_event *event)
+{
+    struct kills *kills = arg;
+    const bool matters =
+        event->call == MEM_CALL_WRITE || event->call == MEM_CALL_SYNC || event->call == MEM_CALL_UNLINK;
+    if (matters) {
+        assert_true(kills->count < KILLS_MAX);
+        kills->steps[kills->count] = kills->step;
+        kills->disks[kills->count++] = mem_device_clone(kills->mem);
+    }
+    return 0;
+}
+
+/* Created, filled, emptied, dropped, and again under the same name elsewhere. */
+static void live_through(struct txn_rig *rig, struct kills *kills)
+{
+    struct view *live = store_live(rig->store);
+    assert_int_equal(create(rig, "a", "/first"), 0);
+    assert_int_equal(place(rig, live, "a", "a"), 0);
+    kills->step = 1;
+    shell_append(rig, live, "a/t", "first\n");
+    kills->step = 2;
+    assert_int_equal(shell_remove(rig, live, "a/t"), 0);
+    kills->step = 3;
+    assert_int_equal(drop(rig, "a"), 0);
+    kills->step = 4;
+    assert_int_equal(create(rig, "a", "/second"), 0);
+    assert_int_equal(place(rig, live, "a", "a"), 0);
+    shell_append(rig, live, "a/t", "second\n");
+    kills->step = 5;
+}
+
+static bool has_table(struct txn_rig *rig, const char *text)
+{
+    struct store_attr attr;
+    if (shell_look(rig, store_live(rig->store), "a/t", &attr) != 0 || attr.size_bytes != strlen(text)) {
+        return false;
+    }
+    shell_expect(rig, store_live(rig->store), "a/t", text);
+    return true;
+}
+
+/* What was acknowledged is there; what was under way is there, or not. */
+static void expect_step(struct txn_rig *rig, unsigned step)
+{
+    struct store_attr attr;
+    const bool exists = shell_look(rig, store_live(rig->store), "a/t", &attr) == 0;
+    if (step == 2) {
+        assert_true(!exists || has_table(rig, "first\n"));
+    } else if (step == 3) {
+        assert_false(exists);
+    } else if (step == 5) {
+        assert_true(has_table(rig, "second\n"));
+    }
+}
+
+static void kill_at_any_record_is_replayed_three_times(void **state)
+{
+    TXN_RIG;
+    struct kills *kills = calloc(1, sizeof *kills);
+    assert_non_null(kills);
+    kills->mem = rig->mem;
+    make_directory(rig, "/first");
+    make_directory(rig, "/second");
+    assert_int_equal(shell_make_dir(rig, live, "a"), 0);
+    mem_device_set_hook(rig->mem, keep_disk, kills);
+    live_through(rig, kills);
+    mem_device_set_hook(rig->mem, NULL, NULL);
+    assert_true(kills->count > 20);
+    for (unsigned i = 0; i < kills->count; i++) {
+        struct txn_rig copy = *rig;
+        copy.mem = kills->disks[i];
+        copy.dev = mem_device_io(copy.mem);
+        txn_rig_open(&copy);
+        for (unsigned round = 0; round < 3; round++) {
+            txn_rig_kill_and_reopen(&copy);
+            expect_step(&copy, kills->steps[i]);
+        }
+        assert_int_equal(store_close(copy.store), 0);
+        mem_device_destroy(copy.mem);
+    }
+    free(kills);
+}
+
 /* ---- one that is missing ---- */
 
 static void missing_one_is_refused_or_offline(void **state)
@@ -377,6 +481,7 @@ int main(void)
         TXN_RIG_CASE(name_and_directory_of_a_dropped_one_are_free),
         TXN_RIG_CASE(replay_of_a_dropped_one_needs_no_directory),
         TXN_RIG_CASE(drop_that_is_not_durable_leaves_the_directory),
+        cmocka_unit_test_setup_teardown(kill_at_any_record_is_replayed_three_times, set_up_small, txn_rig_teardown),
         TXN_RIG_CASE(missing_one_is_refused_or_offline),
         TXN_RIG_CASE(missing_one_that_the_log_needs_is_refused),
         TXN_RIG_CASE(tree_over_many_is_dropped_in_one_record_and_one_sweep),
