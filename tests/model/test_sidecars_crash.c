@@ -6,8 +6,8 @@
  * The first life is a clean one, with sidecars and a snapshot that sees tables otherwise. The second one, which is cut, writes some
  * tables, begins a transaction on another and aborts it, makes small ones large and large ones small, drops the snapshot, and closes.
  */
-#include "tests/lib/sim_device.h"
 #include "tests/lib/test_support.h"
+#include "tests/model/cut_explorer.h"
 #include "tests/model/sidecar_rig.h"
 
 #include <errno.h>
@@ -29,13 +29,6 @@
 
 static const char *const names[TABLES] = {"written", "aborted", "untouched", "shrinks",
                                           "grows",   "small",   "dropped",   "committed"};
-
-struct explorer {
-    struct sim_device *sim;
-    struct sim_profile profile;
-    struct test_random random;
-    uint64_t points, states;
-};
 
 /* ---- what is left ---- */
 
@@ -82,52 +75,19 @@ static void expect_sidecars_of_large(struct txn_rig *rig)
     assert_int_equal(sidecars_count(rig->dev), large);
 }
 
-/* Takes mem over. */
-static void verify(struct explorer *explorer, struct mem_device *mem)
+static void verify(struct txn_rig *rig)
 {
-    struct txn_rig rig = {.mem = mem, .dev = mem_device_io(mem)};
-    explorer->states++;
-    diag_init_silent(&rig.diag);
-    txn_rig_open(&rig);
-    expect_maps_of_all(&rig);
+    expect_maps_of_all(rig);
     for (unsigned i = 0; i < TABLES; i++) {
-        if (expect_whole(&rig, names[i]) > 0) {
-            table_change(&rig, store_live(rig.store), names[i], 0, 'z');
+        if (expect_whole(rig, names[i]) > 0) {
+            table_change(rig, store_live(rig->store), names[i], 0, 'z');
         }
     }
-    txn_rig_check(&rig);
-    sidecar_rig_reopen(&rig);
-    expect_sidecars_of_large(&rig);
-    expect_maps_of_all(&rig);
-    store_abandon(rig.store);
-    mem_device_destroy(mem);
-}
-
-static void cut(struct explorer *explorer)
-{
-    struct sim_cut *cut = sim_cut_create(explorer->sim, &explorer->profile);
-    bool all = false;
-    const uint64_t systematic = sim_cut_systematic(cut, &all);
-    for (unsigned i = 0; i < STATES && (!all || i < systematic); i++) {
-        uint64_t hash = 0;
-        uint64_t state = i < 6 && i < systematic ? i : test_random_below(&explorer->random, systematic);
-        if (i >= STATES / 2 && !all) {
-            state = SIM_STATE_RANDOM + test_random_below(&explorer->random, 1000000);
-        }
-        verify(explorer, sim_cut_build(cut, state, &hash));
-    }
-    sim_cut_free(cut);
-}
-
-static void before_call(void *arg, enum mem_call call)
-{
-    struct explorer *explorer = arg;
-    explorer->points++;
-    if (call == MEM_CALL_SYNC || call == MEM_CALL_SYNC_DIR || call == MEM_CALL_SYNC_FILESYSTEM) {
-        cut(explorer);
-    } else if (explorer->points % KILL_EVERY == 0 || call == MEM_CALL_UNLINK) {
-        verify(explorer, mem_device_clone(sim_device_mem(explorer->sim)));
-    }
+    txn_rig_check(rig);
+    sidecar_rig_reopen(rig);
+    expect_sidecars_of_large(rig);
+    expect_maps_of_all(rig);
+    store_abandon(rig->store);
 }
 
 /* ---- the lives ---- */
@@ -174,23 +134,17 @@ static void second_life(struct txn_rig *rig, bool checkpoint)
 static void explore(unsigned sector_bytes, bool ordered_names, bool checkpoint, uint64_t seed)
 {
     void *state = NULL;
-    struct explorer explorer = {.profile = {.sector_bytes = sector_bytes, .ordered_names = ordered_names}};
+    struct cut_explorer explorer = {.profile = {.sector_bytes = sector_bytes, .ordered_names = ordered_names},
+                                    .states_max = STATES,
+                                    .kill_every = KILL_EVERY,
+                                    .verify = verify};
     test_random_init(&explorer.random, seed);
     assert_int_equal(txn_rig_setup(&state), 0);
     struct txn_rig *rig = state;
     first_life(rig);
-    explorer.sim = sim_device_create(rig->mem);
-    rig->dev = sim_device_io(explorer.sim);
-    sim_device_set_hook(explorer.sim, before_call, &explorer);
-    txn_rig_open(rig);
+    cut_explorer_open(&explorer, rig);
     second_life(rig, checkpoint);
-    assert_int_equal(store_close(rig->store), 0);
-    sim_device_set_hook(explorer.sim, NULL, NULL);
-    cut(&explorer);
-    verify(&explorer, mem_device_clone(sim_device_mem(explorer.sim)));
-    fprintf(stderr, "%" PRIu64 " calls, %" PRIu64 " states\n", explorer.points, explorer.states);
-    sim_device_destroy(explorer.sim);
-    free(rig);
+    cut_explorer_close(&explorer, rig);
 }
 
 static void lives_cut_off_anywhere_leave_maps_that_are_right(void **state)
