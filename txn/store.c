@@ -312,6 +312,7 @@ static struct store *store_make(const struct store_options *options)
     store->read_only = options->read_only;
     store->pinned = options->pinned != NULL;
     store->restoring = options->restoring;
+    store->copied = options->copied;
     store->missing_tablespace_offline = options->missing_tablespace_offline;
     store->progress = options->progress;
     store->background = options->background;

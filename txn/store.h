@@ -47,6 +47,7 @@ struct store_options {
         missing_tablespace_offline; /* tables in a tablespace whose directory is missing answer -EIO; else the store is refused */
     bool read_only;
     bool restoring; /* to go on with the replay of a base (txn/restore.c): no log is opened */
+    bool copied; /* the data directory alone was copied: a store with tablespaces is refused, and they are left alone */
     const struct control
         *pinned; /* read-only, as of this checkpoint, which whoever has the store open keeps; NULL: as it is */
     const struct archive_target *archive; /* where finished segments of the log go; copied; NULL: nowhere */

@@ -172,6 +172,7 @@ struct store {
     bool pinned;           /* somebody else has the store open, and its directories locked */
     bool missing_tablespace_offline;
     bool restoring; /* the data directory is a copy: the tablespaces that it names are not its own */
+    bool copied;    /* store_options */
 
     struct mutex map_lock; /* LOCK_RANK_MAP: two views may want a map of one relation */
     struct map_builder maps;

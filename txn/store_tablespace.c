@@ -395,6 +395,12 @@ static int open_directory(struct store *store, struct store_tablespace *tablespa
     if (store->pinned) {
         return 0;
     }
+    if (store->copied) {
+        say(store, tablespace,
+            "belongs to the store that this is a copy of ('tblfs backup' and 'tblfs restore' copy tables in "
+            "tablespaces too)");
+        return -EXDEV;
+    }
     int rc = lock_identity(store, tablespace, IO_READ_WRITE);
     if (rc == -ENOENT) {
         say(store, tablespace, "is missing, or is no tablespace");

@@ -310,14 +310,24 @@ static int prepare_new(struct upgrade *upgrade)
     return 0;
 }
 
-/* Opens the copy, which replays what there is to replay, checks it and closes it. */
+/* What is left is no store. */
+static void remove_control(struct upgrade *upgrade)
+{
+    (void)snprintf(upgrade->new_path, PATH_BYTES, "%s/control", upgrade->options->new_dir);
+    const int rc = io_unlink(upgrade->options->dev, upgrade->new_path);
+    (void)rc; /* half of one is refused as well */
+}
+
+/* Opens the copy, which replays what there is to replay, checks it and closes it. One that cannot be opened, or has tablespaces, which it would
+ * share with the old one, is none. */
 static int check_new(struct upgrade *upgrade)
 {
     const struct store_options options = {
-        .dev = upgrade->options->dev, .diag = upgrade->options->diag, .dir = upgrade->options->new_dir};
+        .dev = upgrade->options->dev, .diag = upgrade->options->diag, .dir = upgrade->options->new_dir, .copied = true};
     struct store *store = NULL;
     int rc = store_open(&options, &store, NULL);
     if (rc != 0) {
+        remove_control(upgrade);
         return rc;
     }
     rc = store_check(store);
@@ -329,9 +339,7 @@ static int create_control(struct upgrade *upgrade, struct control *control)
 {
     const int rc = control_create(upgrade->options->dev, upgrade->options->new_dir, control);
     if (rc != 0) {
-        (void)snprintf(upgrade->new_path, PATH_BYTES, "%s/control", upgrade->options->new_dir);
-        const int unlink_rc = io_unlink(upgrade->options->dev, upgrade->new_path);
-        (void)unlink_rc; /* half of one is refused as well */
+        remove_control(upgrade);
         return say(upgrade, upgrade->new_path, rc, NULL);
     }
     return 0;

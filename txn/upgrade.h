@@ -4,6 +4,7 @@
  * UPGRADE-1 The old directory is only read: it is the same, byte for byte, afterwards, whatever happens.
  * UPGRADE-2 The new one has no control file before all else is there, durable: a copy that was cut short is no data directory.
  * UPGRADE-3 Who is told that it is done has a copy that was opened, checked and closed cleanly.
+ * UPGRADE-4 A store with tablespaces is refused: its copy would name the same directories.
  */
 #ifndef TBLFS_TXN_UPGRADE_H
 #define TBLFS_TXN_UPGRADE_H

@@ -73,7 +73,25 @@ what_cannot_be_is_refused() {
     ok what_cannot_be_is_refused
 }
 
+# A copy would name the directories of the old one, and write into them.
+store_with_tablespaces_is_refused_and_they_are_left_alone() {
+    local before
+    mkdir "$work/space"
+    mount_store
+    ln -s "$work/space" "$mnt/.tablespace/fast"
+    mkdir "$mnt/fast"
+    setfattr -n user.tblfs.tablespace -v fast "$mnt/fast"
+    seq 10000 >"$mnt/fast/table"
+    umount_store
+    before=$(state_of "$work/space")
+    refuses "belongs to the store that this is a copy of" "$TBLFS" upgrade "$data" "$work/third"
+    [ ! -e "$work/third/control" ] || fail "a copy was left that shares tablespaces"
+    same "tablespace" "$(state_of "$work/space")" "$before"
+    ok store_with_tablespaces_is_refused_and_they_are_left_alone
+}
+
 make_tables
 copy_is_the_same_and_the_old_one_untouched
 killed_store_is_recovered_in_the_copy
 what_cannot_be_is_refused
+store_with_tablespaces_is_refused_and_they_are_left_alone
