@@ -74,11 +74,11 @@ os.write(1, shown)
 sys.exit(0 if foreground else process.wait())
 PYTHON
 
-# A store whose daemon was killed, with more log than one segment.
+# A store whose daemon was killed, with more log than one segment: larger writes would be in the table's file already.
 killed_store() {
     local pid
     mount_store
-    head -c 20M /dev/urandom | dd of="$mnt/table" bs=128k iflag=fullblock status=none
+    head -c 20M /dev/urandom | dd of="$mnt/table" bs=64k iflag=fullblock status=none
     cksum <"$mnt/table" >"$work/content"
     pid=$(daemon_pid)
     kill -KILL "$pid"

@@ -85,7 +85,7 @@ static void cache_sizes_with_units_are_read(void **state)
     expect_cache("cache=33554432", 32 * MIB);
     expect_cache("cache=65536K", 64 * MIB);
     expect_cache("cache=65536k", 64 * MIB);
-    expect_cache("cache=16M", 16 * MIB);
+    expect_cache("cache=1M", MIB);
     expect_cache("cache=2G", 2048 * MIB);
     expect_cache("cache=1T", 1024 * 1024 * MIB);
 }
@@ -104,7 +104,7 @@ static void cache_sizes_out_of_range_are_refused(void **state)
     expect_refused("txn_max_age", "needs a value");
     expect_refused("txn_max_bytes=1K", "less than");
     expect_refused("cache=0", "less than");
-    expect_refused("cache=15M", "less than");
+    expect_refused("cache=1023K", "less than");
     expect_refused("cache=1025G", "more than");
     expect_refused("cache=18446744073709551615", "more than");
     expect_refused("cache=18446744073709551616", "not a size");
@@ -315,7 +315,7 @@ static void wrong_conf_is_refused_by_line(void **state)
         const char *text, *message;
     } cases[] = {
         {"cache=64M\n\ncahce=64M\n", "tblfs.conf:3: cahce: unknown setting; is it cache;"},
-        {"cache = 1K", "tblfs.conf:1: cache=1K: less than 16M"},
+        {"cache = 1K", "tblfs.conf:1: cache=1K: less than 1M"},
         {"cache=64M\ncache=64M", "tblfs.conf:2: given a second time"},
         {"ro=yes\nrw=yes", "tblfs.conf:2: given a second time"},
         {"ro", "tblfs.conf:1: not a line NAME = VALUE"},
@@ -352,7 +352,7 @@ static void settings_say_where_they_come_from(void **state)
     FILE *out = open_memstream(&text, &size);
     fusefs_settings_write(out, &options);
     assert_int_equal(fclose(out), 0);
-    assert_non_null(strstr(text, "cache\t33554432\t268435456\tbytes\t16777216\t1099511627776\toption\tpage cache\n"));
+    assert_non_null(strstr(text, "cache\t33554432\t268435456\tbytes\t1048576\t1099511627776\toption\tpage cache; at least 16M is used\n"));
     assert_non_null(strstr(text, "\nro\tyes\tno\tswitch\t\t\ttblfs.conf\tread-only\n"));
     assert_non_null(strstr(text, "\nmax_threads\tauto\tauto\tthreads\t1\t1024\tdefault\t"));
     free(text);
