@@ -124,16 +124,16 @@ static void run_outer(void *arg)
 
 static void callers_thread_is_used_while_few_are(void **state)
 {
-    struct nested nested = {.workers = make_workers()};
     (void)state;
     for (unsigned round = 0; round < 3; round++) {
+        struct nested nested = {.workers = make_workers()};
         meeting_init(&nested.meeting, 2);
         assert_int_equal(workers_run(nested.workers, run_outer, &nested), 0);
         assert_true(pthread_equal(nested.outer, pthread_self()));
         assert_false(pthread_equal(nested.inner, pthread_self()));
+        workers_free(nested.workers); /* waits for the inner job */
+        meeting_destroy(&nested.meeting);
     }
-    workers_free(nested.workers);
-    meeting_destroy(&nested.meeting);
 }
 
 static void timer_that_is_due_sooner_is_not_kept_waiting(void **state)
