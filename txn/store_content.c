@@ -480,6 +480,13 @@ static int change_under_gate(struct op_run *run, const struct content_change *ch
     return rc;
 }
 
+/* TABLESPACE-7. Recovery looks at the pages that records refer to before it replays anything, and may not know the tablespace then. */
+static bool must_carry_bytes(const struct content_change *change, const struct inode *inode)
+{
+    return change->refers && store_tablespace_for(change->file->store, inode->ts) != TS_DEFAULT &&
+           !PLANT(PAGES_IN_TABLESPACES_REFERRED);
+}
+
 static int change_locked(struct op_run *run, struct content_change *change)
 {
     struct inode inode;
@@ -496,6 +503,9 @@ static int change_locked(struct op_run *run, struct content_change *change)
             *change->out_end = inode.size_bytes;
         }
         return 0;
+    }
+    if (must_carry_bytes(change, &inode)) {
+        return CHANGE_BY_VALUE;
     }
     run->planning_pages = true;
     rc = warm_content(change, &inode);
@@ -746,7 +756,11 @@ static int replay_page_by_value(struct store_file *file, const struct op_record 
     const struct content_root root = {.ptr = leaf, .bytes = sizeof bytes, .height = 1};
     struct retire_list block = {0};
     size_t got = 0;
-    int rc = relation_open(store->cache, TS_DEFAULT, record->rel, &relation);
+    ts_no ts = TS_DEFAULT;
+    int rc = store_tablespace_of_file(store, record->rel, &ts);
+    if (rc == 0) {
+        rc = relation_open(store->cache, ts, record->rel, &relation);
+    }
     if (rc == 0) {
         rc = frame_budget_take(store->cache, STORE_READ_PINS, 0, &budget);
     }

@@ -353,7 +353,11 @@ static bool is_allowed(struct store *store, struct relation *relation, const cha
 static void remove_unless_allowed(struct store *store, const char *path, rel_no rel)
 {
     struct relation *relation = NULL;
-    const int rc = relation_open(store->cache, TS_DEFAULT, rel, &relation);
+    ts_no ts = TS_DEFAULT;
+    int rc = store_tablespace_of_file(store, rel, &ts);
+    if (rc == 0) {
+        rc = relation_open(store->cache, ts, rel, &relation);
+    }
     if (rc != 0 || !is_allowed(store, relation, path)) {
         remove_sidecar(store, path, rel);
     }

@@ -16,6 +16,7 @@
  *
  * TABLESPACE-6 A copy (restore, standby) touches no directory of its original: its tablespaces lie in place, in its own data directory, beside
  *              what is in none. Their items say so before anything is replayed.
+ * TABLESPACE-7 What is written to tables in tablespaces is logged by value, however large: no record refers to pages there.
  *
  * Locking: tablespaces_lock (LEAF) guards the list; who changes it holds placement_lock exclusively, or is alone. No I/O under the former.
  */

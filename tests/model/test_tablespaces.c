@@ -471,6 +471,88 @@ static void live_removals_over_many_share_a_sweep(void **state)
     }
 }
 
+/* ---- large writes, transactions and sidecars ---- */
+
+/* A large write that goes into the log by reference, and whose sync nobody asked for. */
+static void large_write_is_replayed_by_value(void **state)
+{
+    TXN_RIG;
+    make_placed(rig, "a");
+    char *rows = shell_rows("large", 20000);
+    shell_append(rig, live, "a/t", rows);
+    txn_rig_kill_and_reopen(rig);
+    const char *const parts[] = {rows};
+    shell_expect_large(rig, store_live(rig->store), "a/t", parts, 1);
+    expect_place(rig, store_live(rig->store), "a/t", "a");
+    free(rows);
+}
+
+static void large_write_behind_a_checkpoint_is_replayed_by_value(void **state)
+{
+    TXN_RIG;
+    make_placed(rig, "a");
+    shell_append(rig, live, "a/t", "first\n");
+    assert_int_equal(store_checkpoint(rig->store), 0);
+    char *rows = shell_rows("large", 20000);
+    shell_append(rig, live, "a/t", rows);
+    for (unsigned round = 0; round < 3; round++) {
+        txn_rig_kill_and_reopen(rig);
+        const char *const parts[] = {"first\n", rows};
+        shell_expect_large(rig, store_live(rig->store), "a/t", parts, 2);
+    }
+    free(rows);
+}
+
+/* One is made while a transaction is open that knows nothing of it. */
+static void commit_keeps_what_was_made_meanwhile(void **state)
+{
+    TXN_RIG;
+    make_placed(rig, "a");
+    struct store_txn *txn = shell_begin(rig);
+    struct view *own = store_txn_view(txn);
+    shell_append(rig, own, "a/t", "rows\n");
+    make_directory(rig, "/b");
+    assert_int_equal(create(rig, "b", "/b"), 0);
+    make_directory(rig, "/c");
+    assert_int_equal(create(rig, "c", "/c"), 0);
+    assert_int_equal(drop(rig, "c"), 0);
+    shell_must_commit(txn);
+    assert_int_equal(store_close(rig->store), 0);
+    rig->store = NULL;
+    assert_int_equal(try_open(rig, false), 0);
+    assert_int_equal(create(rig, "b", "/c"), -EEXIST);
+    assert_int_equal(create(rig, "d", "/c"), 0);
+    txn_rig_kill_and_reopen(rig);
+    assert_int_equal(drop(rig, "b"), 0);
+    (void)live;
+}
+
+/* The threshold of sidecars is raised: those in tablespaces are judged where they are. */
+static void sidecars_outlive_a_raised_threshold(void **state)
+{
+    TXN_RIG;
+    make_placed(rig, "a");
+    char *rows = shell_rows("large", 40000);
+    shell_append(rig, live, "a/t", rows);
+    shell_append(rig, live, "t", rows);
+    rig->threshold_given = true;
+    rig->fsm_threshold = 16;
+    assert_int_equal(store_close(rig->store), 0);
+    txn_rig_open(rig);
+    shell_append(rig, store_live(rig->store), "a/t", "x");
+    shell_append(rig, store_live(rig->store), "t", "x");
+    assert_int_equal(store_close(rig->store), 0);
+    const unsigned files = files_in(rig, "/a");
+    const unsigned own = files_in(rig, "/data");
+    rig->fsm_threshold = 17;
+    txn_rig_open(rig);
+    assert_int_equal(store_close(rig->store), 0);
+    assert_int_equal(own, files_in(rig, "/data"));
+    assert_int_equal(files, files_in(rig, "/a"));
+    txn_rig_open(rig);
+    free(rows);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -486,6 +568,10 @@ int main(void)
         TXN_RIG_CASE(missing_one_that_the_log_needs_is_refused),
         TXN_RIG_CASE(tree_over_many_is_dropped_in_one_record_and_one_sweep),
         TXN_RIG_CASE(live_removals_over_many_share_a_sweep),
+        TXN_RIG_CASE(large_write_is_replayed_by_value),
+        TXN_RIG_CASE(large_write_behind_a_checkpoint_is_replayed_by_value),
+        TXN_RIG_CASE(commit_keeps_what_was_made_meanwhile),
+        TXN_RIG_CASE(sidecars_outlive_a_raised_threshold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

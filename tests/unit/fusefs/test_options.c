@@ -352,7 +352,8 @@ static void settings_say_where_they_come_from(void **state)
     FILE *out = open_memstream(&text, &size);
     fusefs_settings_write(out, &options);
     assert_int_equal(fclose(out), 0);
-    assert_non_null(strstr(text, "cache\t33554432\t268435456\tbytes\t1048576\t1099511627776\toption\tpage cache; at least 16M is used\n"));
+    assert_non_null(strstr(
+        text, "cache\t33554432\t268435456\tbytes\t1048576\t1099511627776\toption\tpage cache; at least 16M is used\n"));
     assert_non_null(strstr(text, "\nro\tyes\tno\tswitch\t\t\ttblfs.conf\tread-only\n"));
     assert_non_null(strstr(text, "\nmax_threads\tauto\tauto\tthreads\t1\t1024\tdefault\t"));
     free(text);
