@@ -10,6 +10,8 @@
 #include "fusefs/fusefs_int.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -177,22 +179,91 @@ static int refuse(struct fusefs *fs, const char *name, const char *dir, const ch
     return -EINVAL;
 }
 
+#define CHANGES_MAX 1000u
+
+/* path, of PATH_MAX bytes: what stands from `first` to `last` gives way to `text`, and what follows stays. */
+static int put_in(char *path, const char *first, const char *last, const char *text)
+{
+    char changed[PATH_MAX];
+    const int size = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(first - path), path, text, last);
+    if (size < 0 || (size_t)size >= sizeof changed)
+        return -ENAMETOOLONG;
+    memcpy(path, changed, (size_t)size + 1);
+    return 0;
+}
+
+/* `last` is the end of a component, up to which no other is a link, empty, ".", or "..". 1: it was one, and the path is another one now. */
+static int expand(char *path, char *last)
+{
+    char text[PATH_MAX];
+    char *slash = last;
+    while (*--slash != '/') {
+    }
+    const size_t size = (size_t)(last - slash) - 1;
+    if (size == 0 || (size == 1 && slash[1] == '.')) {
+        const int rc = put_in(path, slash, last, "");
+        return rc != 0 ? rc : 1;
+    }
+    if (size == 2 && memcmp(slash, "/..", 3) == 0) {
+        while (slash > path && *--slash != '/') {
+        }
+        const int rc = put_in(path, slash, last, "");
+        return rc != 0 ? rc : 1;
+    }
+    const char after = *last;
+    *last = '\0';
+    const ssize_t length = readlink(path, text, sizeof text - 1);
+    *last = after;
+    if (length < 0)
+        return 0; /* realpath says what is wrong with it, if anything is */
+    text[length] = '\0';
+    const int rc = text[0] == '/' ? put_in(path, path, last, text) : put_in(path, slash + 1, last, text);
+    return rc != 0 ? rc : 1;
+}
+
+/* Follows the links of an absolute path, of PATH_MAX bytes, until none is left in it, or it leads into the mount point. Nothing below that is looked
+ * up: the kernel holds .tablespace meanwhile, and would never answer. */
+static int follow_links(char *path, const char *mount_point)
+{
+    unsigned changes = 0;
+    for (char *last = path; *last != '\0';) {
+        last += 1 + strcspn(last + 1, "/");
+        const char after = *last;
+        *last = '\0';
+        const bool is_inside = path_lies_in(path, mount_point);
+        *last = after;
+        if (is_inside)
+            return 0;
+        const int rc = expand(path, last);
+        if (rc < 0)
+            return rc;
+        if (rc == 1 && ++changes > CHANGES_MAX)
+            return -ELOOP;
+        last = rc == 1 ? path : last;
+    }
+    return 0;
+}
+
 /* As the kernel spells it; it must lie apart from what tblfs has. *out_dir is malloc'd. */
 static int resolve(struct fusefs *fs, const char *name, const char *target, char **out_dir)
 {
     const char *data_dir = fs->options->data_dir;
     const char *mount_point = fs->options->mount_point;
+    char path[PATH_MAX];
     if (target[0] != '/')
         return refuse(fs, name, target, "is not an absolute path", "");
-    if (path_lies_in(target, mount_point)) /* before anything below it is looked up */
+    if (strlen(target) >= sizeof path)
+        return -ENAMETOOLONG;
+    (void)strcpy(path, target);
+    int rc = follow_links(path, mount_point);
+    if (rc == 0 && path_lies_in(path, mount_point))
         return refuse(fs, name, target, "lies in the mount point ", mount_point);
-    char *real = realpath(target, NULL);
+    char *real = rc == 0 ? realpath(path[0] != '\0' ? path : "/", NULL) : NULL;
     if (real == NULL) {
-        const int rc = -errno;
+        rc = rc != 0 ? rc : -errno;
         diag_log(&fs->log.diag, DIAG_ERROR, "tablespace %s: %s: %s", name, target, strerror(-rc));
         return rc;
     }
-    int rc = 0;
     if (path_lies_in(real, mount_point))
         rc = refuse(fs, name, real, "lies in the mount point ", mount_point);
     else if (path_lies_in(real, data_dir) || path_lies_in(data_dir, real))

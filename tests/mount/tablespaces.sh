@@ -34,6 +34,16 @@ makes_and_shows() {
     refuses "invalid" ln -s "$data" "$mnt/.tablespace/data"
     refuses "invalid" ln -s "$work" "$mnt/.tablespace/around"
     refuses "invalid" ln -s "$mnt" "$mnt/.tablespace/mount"
+    ln -s "$mnt" "$work/link"
+    ln -s disks "$work/disks-link"
+    ln -s loop "$work/loop"
+    for inside in link/.tablespace/name link/../mnt/.tablespace/name disks/../mnt/.tablespace/name .//mnt/.tablespace/name \
+        disks-link/../link/.tablespace/name; do
+        refuses "invalid" ln -s "$work/$inside" "$mnt/.tablespace/inside" # looked up, it would hang for ever
+    done
+    refuses "invalid" ln -s / "$mnt/.tablespace/root"
+    refuses "too many levels" ln -s "$work/loop" "$mnt/.tablespace/loop"
+    refuses "busy" ln -s "$work/disks-link/../disks/./fast/" "$mnt/.tablespace/again"
     refuses "not permitted" mkdir "$mnt/.tablespace/directory"
     refuses "not permitted" touch "$mnt/.tablespace/plain"
     refuses "not permitted" mv "$mnt/.tablespace/fast" "$mnt/.tablespace/other"
