@@ -344,12 +344,17 @@ static int extend_file(struct relation *relation, struct io_file *file, block_no
     return 0;
 }
 
+/* To be changed, unless a write has failed before; relation_file_put. */
+static int file_get_to_change(struct relation *relation, struct io_file **out_file)
+{
+    const int rc = bufcache_failed(relation->cache);
+    return rc == 0 ? relation_file_get(relation, out_file) : rc;
+}
+
 int relation_extend(struct relation *relation, block_no blocks)
 {
     struct io_file *file;
-    int rc = bufcache_failed(relation->cache);
-    if (rc == 0)
-        rc = relation_file_get(relation, &file);
+    int rc = file_get_to_change(relation, &file);
     if (rc < 0)
         return rc;
     rc = extend_file(relation, file, blocks);
@@ -399,9 +404,7 @@ int relation_punch(struct relation *relation, block_no first, uint32_t count)
 int relation_allocate(struct relation *relation, block_no first, uint32_t count)
 {
     struct io_file *file;
-    int rc = bufcache_failed(relation->cache);
-    if (rc == 0)
-        rc = relation_file_get(relation, &file);
+    int rc = file_get_to_change(relation, &file);
     if (rc < 0)
         return rc;
     rc = io_allocate(file, (uint64_t)first * BLOCK_SIZE, (uint64_t)count * BLOCK_SIZE);
